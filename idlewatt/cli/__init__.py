@@ -1,8 +1,7 @@
 """The command line: one command, verbs that are imported only when called.
 
-A verb is a module of this package with three names:
+A verb is a module of this package with two names (its one-line help stands in ``VERBS``):
 
-* ``HELP``                      one line
 * ``add_arguments(parser)``     its flags, and examples as ``parser.epilog``
 * ``run(args, settings)``       does it and returns the exit code
 

@@ -7,8 +7,6 @@ import argparse
 from idlewatt.cli import output
 from idlewatt.config import SETTINGS, Settings
 
-HELP = "show every setting and where its value came from"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
