@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from idlewatt import __version__
 from idlewatt.cli import output
@@ -86,14 +86,20 @@ def missing_extra(verb: str, exc: ModuleNotFoundError) -> Exception:
     return MissingExtraError(verb, VERBS[verb][1], module)
 
 
-def flag_settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Return `--set` pairs as a mapping.
+def flag_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings given on the command line.
+
+    A verb may map its own flags to settings by `set_defaults(flag_settings={dest: name})`;
+    `--set` wins over those.
 
     Raises:
-        ConfigError: a pair has no `=`.
+        ConfigError: a `--set` has no `=`.
     """
-    flags: dict[str, str] = {}
-    for pair in pairs:
+    flags: dict[str, Any] = {}
+    for dest, setting in getattr(args, "flag_settings", {}).items():
+        if getattr(args, dest) is not None:
+            flags[setting] = getattr(args, dest)
+    for pair in args.set:
         name, found, value = pair.partition("=")
         if not found:
             raise ConfigError(f"--set {pair!r} is not SECTION.KEY=VALUE")
@@ -121,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = build_parser(verb if verb in VERBS else None).parse_args(words)
         setup_logging(args.verbose)
-        settings = resolve(flag_settings(args.set), file=args.config)
+        settings = resolve(flag_settings(args), file=args.config)
         return int(load_verb(args.verb).run(args, settings))
     except ModuleNotFoundError as exc:
         error = missing_extra(verb or "", exc) if verb in VERBS else exc
