@@ -1,0 +1,167 @@
+"""What each row is by itself: active, low, deep idle or unknown.
+
+The low-activity test takes the compute pipes and the memory interface. Two columns of the activity
+group stay out of it: `gr_active` says only that *some* engine had work queued, so that a kernel
+that waits on the host keeps it at 1; and `sm_occupancy` is the filling of SMs that are busy
+already (`sm_active` covers them), a ratio that is low by design for register-hungry kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.frame import BoolArray, CodeArray, Column, Columns
+from idlewatt.columns import COMM_SIGNALS, COMPUTE_SIGNALS, MEMORY_SIGNALS
+from idlewatt.model import Basis, State, Thresholds
+
+ALGORITHM_VERSION: Final = 1
+"""Part of the settings hash: a change here recomputes every result."""
+
+
+class Raw(IntEnum):
+    """What a row is by itself, before the length rule."""
+
+    ACTIVE = 0
+    LOW = 1
+    DEEP_IDLE = 2
+    UNKNOWN = 3
+
+
+RAW_NAMES: Final = ("active", "low", "deep_idle", "unknown")
+STATES: Final = (State.ACTIVE, State.EXECUTION_IDLE, State.DEEP_IDLE, State.UNKNOWN)
+"""Final states in the order of `Raw`: what is low for long enough is execution-idle."""
+
+
+class Verdict(NamedTuple):
+    """One of the few things that can be said about a row."""
+
+    raw: Raw
+    basis: Basis
+    reason: str | None
+
+
+class Kind(IntEnum):
+    """Code of a verdict; the low kinds stand two behind their active ones."""
+
+    ACTIVE_COUNTERS = 0
+    ACTIVE_UTILISATION = 1
+    LOW_COUNTERS = 2
+    LOW_UTILISATION = 3
+    DEEP_IDLE = 4
+    NO_RESIDENCY = 5
+    NO_ACTIVITY = 6
+    ZERO_AT_POWER_COUNTERS = 7
+    ZERO_AT_POWER_UTILISATION = 8
+
+
+VERDICTS: Final = (
+    Verdict(Raw.ACTIVE, Basis.COUNTERS, None),
+    Verdict(Raw.ACTIVE, Basis.UTILISATION, None),
+    Verdict(Raw.LOW, Basis.COUNTERS, None),
+    Verdict(Raw.LOW, Basis.UTILISATION, None),
+    Verdict(Raw.DEEP_IDLE, Basis.RESIDENCY, None),
+    Verdict(Raw.UNKNOWN, Basis.NONE, "no_residency"),
+    Verdict(Raw.UNKNOWN, Basis.NONE, "no_activity"),
+    Verdict(Raw.UNKNOWN, Basis.COUNTERS, "zero_activity_at_power"),
+    Verdict(Raw.UNKNOWN, Basis.UTILISATION, "zero_activity_at_power"),
+)
+RAW_OF_KIND: Final[CodeArray] = np.array([verdict.raw for verdict in VERDICTS], dtype=np.int8)
+
+
+@dataclass(slots=True)
+class _Signals:
+    """Conjunctions over a group of signals, NULLs left out."""
+
+    available: BoolArray
+    low: BoolArray
+    zero: BoolArray
+
+
+def _signals(columns: Columns, names: tuple[str, ...], limit: float, rows: int) -> _Signals:
+    found = _Signals(
+        np.zeros(rows, dtype=np.bool_),
+        np.ones(rows, dtype=np.bool_),
+        np.ones(rows, dtype=np.bool_),
+    )
+    for name in names:
+        column = columns.get(name)
+        if column is None:
+            continue
+        low, zero = column.values < limit, column.values == 0
+        if column.valid is None:
+            found.available[:] = True
+        else:
+            found.available |= column.valid
+            absent = ~column.valid
+            low |= absent
+            zero |= absent
+        found.low &= low
+        found.zero &= zero
+    return found
+
+
+def _at_power(columns: Columns, rows: int) -> BoolArray:
+    """Return True where every power reading there is stands at half the limit or above.
+
+    One reading alone is not trusted: a driver's one-second average still carries the power of
+    work that ended during the second before.
+    """
+    limit = columns.get("power_limit_mw")
+    if limit is None:
+        return np.zeros(rows, dtype=np.bool_)
+    read = np.zeros(rows, dtype=np.bool_)
+    high = limit.present().copy()
+    for name in ("power_avg_mw", "power_inst_mw"):
+        column = columns.get(name)
+        if column is None:
+            continue
+        present = column.present()
+        read |= present
+        high &= (column.values >= limit.values / 2) | ~present
+    return high & read
+
+
+def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) -> CodeArray:
+    """Return the `Kind` of each row, from the row alone.
+
+    Args:
+        columns: columns of `gpu_sample` by name; one that is not there is NULL throughout.
+        rows: number of rows.
+        thresholds: limits of the low-activity test; the paper's where None.
+    """
+    limits = thresholds or Thresholds()
+    activity = _signals(columns, (*COMPUTE_SIGNALS, *MEMORY_SIGNALS), limits.activity, rows)
+    # Rates are integers: the strict `<` holds for the next whole number, and stays exact.
+    comm = _signals(columns, COMM_SIGNALS, math.ceil(limits.comm_bytes_s), rows)
+    utilisation = _utilisation(columns, rows)
+    kind = np.full(rows, Kind.NO_ACTIVITY, dtype=np.int8)
+    kind[utilisation.available] = Kind.ACTIVE_UTILISATION
+    kind[utilisation.available & utilisation.zero & comm.low] = Kind.LOW_UTILISATION
+    np.copyto(kind, Kind.ACTIVE_COUNTERS, where=activity.available)
+    np.copyto(kind, Kind.LOW_COUNTERS, where=activity.available & activity.low & comm.low)
+    at_power = _at_power(columns, rows)
+    if at_power.any():
+        by_use = at_power & utilisation.available & utilisation.zero & ~activity.available
+        kind[by_use] = Kind.ZERO_AT_POWER_UTILISATION
+        by_counters = at_power & activity.available & activity.zero
+        kind[by_counters] = Kind.ZERO_AT_POWER_COUNTERS
+    resident = columns.get("resident", Column(np.zeros(rows, bool), np.zeros(rows, bool)))
+    np.copyto(kind, Kind.DEEP_IDLE, where=~resident.values.astype(np.bool_, copy=False))
+    if resident.valid is not None:
+        np.copyto(kind, Kind.NO_RESIDENCY, where=~resident.valid)
+    return kind
+
+
+def _utilisation(columns: Columns, rows: int) -> _Signals:
+    """Return where both utilisations are known, and where both are exactly 0."""
+    gpu, memory = columns.get("util_gpu_pct"), columns.get("util_mem_pct")
+    if gpu is None or memory is None:
+        none = np.zeros(rows, dtype=np.bool_)
+        return _Signals(none, none, none)
+    zero = (gpu.values == 0) & (memory.values == 0)
+    return _Signals(gpu.present() & memory.present(), zero, zero)
