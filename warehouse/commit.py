@@ -1,0 +1,333 @@
+"""What one ingest transaction does: order, samples, dimensions, oddities, cursors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from idlewatt.clock import us_from_utc
+from idlewatt.columns import GPU_SAMPLE, TABLES, Kind
+from idlewatt.errors import SequenceError, WireError
+from idlewatt.units import US_PER_MS, US_PER_S
+from idlewatt.wire import Batch, Table, encode_batch, rows_from_table
+from warehouse import columnar
+from warehouse.dimensions import (
+    DIMENSIONS,
+    Row,
+    given_up_gap,
+    note_hours,
+    split_impossible,
+    store_rows,
+)
+from warehouse.layout import naive
+from warehouse.queries import load
+from warehouse.schema import rows_of
+from warehouse.store import Store
+from warehouse.uniqueness import Unique
+
+log = logging.getLogger(__name__)
+
+LaneKey = tuple[str, int, str]
+GivenUp = tuple[int, int] | None
+
+MIN_TS_US: Final = 1_420_070_400 * US_PER_S  # 2015
+MAX_AHEAD_US: Final = 300 * US_PER_S
+_ACTIVE_US: Final = 60 * US_PER_S
+_MAX_NAME: Final = 128
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one batch."""
+
+    acked: int = 0
+    duplicate: bool = False
+    rows: int = 0
+    quarantined: int = 0
+    unknown: int = 0
+    error: SequenceError | None = None
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a group of batches adds up to."""
+
+    seqs: dict[LaneKey, int] = field(default_factory=dict)
+    samples: list[tuple[Batch, Table]] = field(default_factory=list)
+    sample_outcomes: list[Outcome] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    gaps: list[tuple[Batch, tuple[int, int]]] = field(default_factory=list)
+    quarantine: list[Row] = field(default_factory=list)
+    aside: list[Row] = field(default_factory=list)
+
+
+class Committer:
+    """Turns batches into rows; everything but `check_rows` runs on the writer thread.
+
+    Attributes:
+        newest_us: newest `ts_utc` committed, in µs.
+        superseded: rows that lost against a higher or equal epoch, or were replaced by one.
+        unknown_seen: tables and columns that this version does not know.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, store: Store) -> None:
+        self._store = store
+        self._unique = Unique(store.layout)
+        self._seqs: dict[LaneKey, int] = {
+            (node, int(epoch), lane): int(seq)
+            for node, epoch, lane, seq in rows_of(
+                con, "SELECT node_id, epoch, lane, seq FROM ingest_cursor"
+            )
+        }
+        newest = rows_of(con, "SELECT max(ts_utc) FROM gpu_sample")[0][0]
+        self.newest_us: int | None = None if newest is None else us_from_utc(newest)
+        self._newest_by_node: dict[str, int] = {}
+        self._heard_us: dict[str, int] = {}
+        self.superseded = 0
+        self.unknown_seen: Counter[str] = Counter()
+        self._pending: tuple[dict[LaneKey, int], dict[str, int]] = ({}, {})
+
+    def check_rows(self, batch: Batch) -> None:
+        """Refuse rows of another node than the batch's; safe on any thread.
+
+        Raises:
+            WireError: there are some.
+        """
+        for name, table in batch.tables.items():
+            column = table.columns.get("node_id")
+            if name not in TABLES or column is None or not table.rows:
+                continue
+            if set(column.words) - {batch.header.node_id}:
+                strangers = columnar.used_words(column) - {batch.header.node_id}
+                if strangers:
+                    raise WireError(
+                        f"{name} of node {batch.header.node_id!r} holds rows of another node"
+                    )
+
+    def active_nodes(self) -> int:
+        """Return how many nodes sent something within the last minute."""
+        since = self._store.clock.now_us() - _ACTIVE_US
+        return sum(heard >= since for heard in list(self._heard_us.values()))
+
+    def commit(
+        self, con: duckdb.DuckDBPyConnection, group: Sequence[tuple[Batch, GivenUp]]
+    ) -> list[Outcome]:
+        """Store what is new in `group` and return what became of each batch."""
+        work = _Work()
+        outcomes = [self._admit(work, batch, given_up) for batch, given_up in group]
+        now_us = self._store.clock.now_us()
+        nodes = self._store_samples(con, work, now_us)
+        for batch, span in work.gaps:
+            self._note_given_up(work, batch, span)
+        for dimension in DIMENSIONS:
+            store_rows(con, self._store.layout, dimension, work.rows.get(dimension.wire, []))
+        self._store_odd(con, work)
+        if work.seqs:
+            self._store_cursors(con, work.seqs, now_us)
+        self._pending = (work.seqs, nodes)
+        return outcomes
+
+    def committed(self) -> None:
+        """Take over what the last transaction changed; call after its commit."""
+        seqs, nodes = self._pending
+        self._pending = ({}, {})
+        self._seqs.update(seqs)
+        now_us = self._store.clock.now_us()
+        for node, _, _ in seqs:
+            self._heard_us[node] = now_us
+        for node, stamp in nodes.items():
+            self._newest_by_node[node] = max(stamp, self._newest_by_node.get(node, stamp))
+            self.newest_us = max(stamp, self.newest_us or stamp)
+
+    def rolled_back(self) -> None:
+        """Forget what the last transaction would have changed."""
+        self._pending = ({}, {})
+
+    def _admit(self, work: _Work, batch: Batch, given_up: GivenUp) -> Outcome:
+        header = batch.header
+        key = (header.node_id, header.epoch, header.lane)
+        last = work.seqs.get(key, self._seqs.get(key, 0))
+        if header.seq <= last:
+            return Outcome(acked=header.seq, duplicate=True)
+        if header.seq > last + 1:
+            bridged = given_up is not None and given_up[0] <= last + 1 <= given_up[1]
+            if not bridged or given_up is None or given_up[1] + 1 != header.seq:
+                return Outcome(error=SequenceError(last + 1, header.seq))
+            work.gaps.append((batch, (last + 1, given_up[1])))
+        work.seqs[key] = header.seq
+        outcome = Outcome(acked=header.seq)
+        for name, table in batch.tables.items():
+            self._sort_out(work, batch, name, table, outcome)
+        return outcome
+
+    def _sort_out(
+        self, work: _Work, batch: Batch, name: str, table: Table, outcome: Outcome
+    ) -> None:
+        spec = TABLES.get(name, ())
+        known = {column.name for column in spec}
+        strange = {key: data for key, data in table.columns.items() if key not in known}
+        if strange:
+            self._set_aside(work, batch, name, Table(table.rows, strange))
+            outcome.unknown += 1
+        if not spec or not table.rows:
+            return
+        if name == "gpu_sample":
+            work.samples.append((batch, table))
+            work.sample_outcomes.append(outcome)
+            return
+        good, bad = split_impossible(spec, rows_from_table(spec, table))
+        work.rows.setdefault(name, []).extend(good)
+        names = [column.name for column in spec]
+        for row in bad:
+            self._quarantine(work, batch, name, "impossible time", dict(zip(names, row, strict=True)))
+        outcome.rows += len(good)
+        outcome.quarantined += len(bad)
+
+    def _set_aside(self, work: _Work, batch: Batch, name: str, table: Table) -> None:
+        header = batch.header
+        columns = sorted(table.columns)
+        label = f"{name[:_MAX_NAME]}({', '.join(columns)[:512]})"
+        if not self.unknown_seen[label]:
+            log.warning("node=%s unknown=%r msg=%r", header.node_id, label, "kept in set_aside")
+        self.unknown_seen[label] += 1
+        content = encode_batch(header, {name: table})
+        work.aside.append((*self._origin(batch), name, columns, content))
+
+    def _origin(self, batch: Batch) -> Row:
+        header = batch.header
+        now = naive(self._store.clock.now_us())
+        return (now, header.node_id, header.epoch, header.lane, header.seq)
+
+    def _quarantine(
+        self, work: _Work, batch: Batch, table: str, reason: str, values: dict[str, Any]
+    ) -> None:
+        log.warning("node=%s table=%s reason=%r", batch.header.node_id, table, reason)
+        content = json.dumps(values, default=str)
+        work.quarantine.append((*self._origin(batch), table, reason, content))
+
+    def _store_samples(
+        self, con: duckdb.DuckDBPyConnection, work: _Work, now_us: int
+    ) -> dict[str, int]:
+        """Insert the samples of the group; return the newest stamp of each node."""
+        if not work.samples:
+            return {}
+        tables = [table for _, table in work.samples]
+        samples = columnar.gather(GPU_SAMPLE, tables)
+        stamps = columnar.values_i64("ts_utc", tables)
+        epochs = columnar.values_i64("epoch", tables)
+        gpus = columnar.codes_of("gpu_uuid", tables, self._unique.gpu_numbers)
+        good = self._screen_samples(work, samples, stamps, now_us)
+        counts = [table.rows for table in tables]
+        if not good.all():
+            samples = samples.filter(pa.array(good))
+        kept = np.add.reduceat(good, np.cumsum([0, *counts[:-1]]), dtype=np.int64)
+        for outcome, total, fine in zip(work.sample_outcomes, counts, kept, strict=True):
+            outcome.rows += int(fine)
+            outcome.quarantined += total - int(fine)
+        placed = self._unique.place(con, samples, (stamps[good], gpus[good], epochs[good]), now_us)
+        self.superseded += sum(place.superseded + place.replaced for place in placed)
+        note_hours(
+            con,
+            self._store.layout,
+            {place.hour_us: place.inserted - place.replaced for place in placed if place.inserted},
+        )
+        return self._newest(work.samples, stamps, good)
+
+    def _newest(
+        self, samples: list[tuple[Batch, Table]], stamps: columnar.IntArray, good: columnar.BoolArray
+    ) -> dict[str, int]:
+        newest: dict[str, int] = {}
+        begin = 0
+        for batch, table in samples:
+            part = stamps[begin : begin + table.rows][good[begin : begin + table.rows]]
+            begin += table.rows
+            if len(part):
+                node = batch.header.node_id
+                newest[node] = max(int(part.max()), newest.get(node, 0))
+        return newest
+
+    def _screen_samples(
+        self, work: _Work, samples: pa.Table, stamps: columnar.IntArray, now_us: int
+    ) -> columnar.BoolArray:
+        """Return which rows can be true; the others go to quarantine with their reason."""
+        late = stamps > now_us + MAX_AHEAD_US
+        early = stamps < MIN_TS_US
+        named = self._well_named(work.samples)
+        good: columnar.BoolArray = ~late & ~early & named
+        if good.all():
+            return good
+        owners = np.repeat(np.arange(len(work.samples)), [t.rows for _, t in work.samples])
+        spec_ts = {column.name for column in GPU_SAMPLE if column.kind is Kind.TS}
+        for row in np.nonzero(~good)[0]:
+            reason = (
+                "ts_utc lies in the future"
+                if late[row]
+                else "ts_utc lies before 2015"
+                if early[row]
+                else "gpu_uuid is not a printable name"
+            )
+            plain = samples.select([n for n in samples.column_names if n not in spec_ts])
+            values = {"ts_utc_us": int(stamps[row]), **plain.slice(int(row), 1).to_pylist()[0]}
+            self._quarantine(work, work.samples[owners[row]][0], "gpu_sample", reason, values)
+        return good
+
+    def _well_named(self, samples: Iterable[tuple[Batch, Table]]) -> columnar.BoolArray:
+        parts = []
+        for _, table in samples:
+            data = table.columns["gpu_uuid"]
+            fine = np.array([_printable(word) for word in data.words], bool)
+            parts.append(fine[np.frombuffer(data.data, "<u2")])
+        return np.concatenate(parts)
+
+    def _note_given_up(self, work: _Work, batch: Batch, span: tuple[int, int]) -> None:
+        header = batch.header
+        epoch_us = min(header.epoch * US_PER_MS, self._store.clock.now_us())
+        known = self._newest_by_node.get(header.node_id)
+        start = known + US_PER_S if known is not None else max(epoch_us, MIN_TS_US)
+        table = batch.tables.get("gpu_sample")
+        end = start
+        if table is not None and table.rows:
+            first = int(columnar.values_i64("ts_utc", [table]).min())
+            end = max(start, min(first - US_PER_S, self._store.clock.now_us()))
+        detail = f"{header.lane} batches {span[0]}-{span[1]} of epoch {header.epoch} were given up"
+        work.rows.setdefault("gap", []).append(
+            given_up_gap(header.node_id, (start, end), detail)
+        )
+
+    def _store_odd(self, con: duckdb.DuckDBPyConnection, work: _Work) -> None:
+        for row in work.quarantine:
+            con.execute("INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        for row in work.aside:
+            con.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def _store_cursors(
+        self, con: duckdb.DuckDBPyConnection, seqs: dict[LaneKey, int], now_us: int
+    ) -> None:
+        keys = list(seqs)
+        table = pa.table(
+            {
+                "node_id": pa.array([node for node, _, _ in keys], pa.string()),
+                "epoch": pa.array([epoch for _, epoch, _ in keys], pa.int64()),
+                "lane": pa.array([lane for _, _, lane in keys], pa.string()),
+                "seq": pa.array([seqs[key] for key in keys], pa.int64()),
+                "committed_utc": pa.array([now_us] * len(keys), pa.timestamp("us")),
+            }
+        )
+        con.register("cursor_in", table)
+        try:
+            con.execute(load("statements/cursor_upsert"))
+        finally:
+            con.unregister("cursor_in")
+
+
+def _printable(word: str) -> bool:
+    return 0 < len(word) <= _MAX_NAME and word.isprintable()
+

@@ -1,0 +1,162 @@
+"""Inventory, jobs, allocations and gaps: small tables that arrive beside the samples."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from idlewatt.columns import TABLES, Column, Kind
+from idlewatt.units import US_PER_MS
+from warehouse.columnar import ARROW_TYPE
+from warehouse.layout import Layout, naive
+from warehouse.queries import load
+from warehouse.schema import rows_of
+
+Row = tuple[Any, ...]
+OWNER_SHIFT_US: Final = 500 * US_PER_MS  # a row belongs to the allocation at ts - 500 ms
+# Years 1990 to 2200: anything else is a mistake, and Python and DuckDB dates overflow far outside.
+MIN_TIME_US: Final = 631_152_000_000_000
+MAX_TIME_US: Final = 7_258_118_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Where a wire table is kept and what identifies its rows (nothing: rows only add up)."""
+
+    wire: str
+    stored: str
+    key: tuple[str, ...]
+
+    @property
+    def spec(self) -> tuple[Column, ...]:
+        """Return the columns."""
+        return TABLES[self.wire]
+
+
+DIMENSIONS: Final = (
+    Dimension("device", "device_history", ("gpu_uuid", "valid_from_utc")),
+    Dimension("node", "node_history", ("node_id", "valid_from_utc")),
+    Dimension(
+        "device_capability",
+        "device_capability_history",
+        ("gpu_uuid", "column_name", "valid_from_utc"),
+    ),
+    Dimension("job", "job", ("job_key",)),
+    Dimension("allocation", "allocation", ("gpu_uuid", "start_utc", "job_key")),
+    Dimension("gap", "gap", ()),
+)
+
+
+def split_impossible(spec: Sequence[Column], rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows whose times can be true, and those whose cannot."""
+    times = [number for number, column in enumerate(spec) if column.kind is Kind.TS]
+    good: list[Row] = []
+    bad: list[Row] = []
+    for row in rows:
+        possible = all(
+            row[number] is None or MIN_TIME_US <= row[number] <= MAX_TIME_US for number in times
+        )
+        (good if possible else bad).append(row)
+    return good, bad
+
+
+def merge(dimension: Dimension, rows: Iterable[Row]) -> list[Row]:
+    """Return one row per key; of several a later value wins, a later NULL does not."""
+    if not dimension.key:
+        return list(rows)
+    names = [column.name for column in dimension.spec]
+    places = [names.index(name) for name in dimension.key]
+    merged: dict[Row, Row] = {}
+    for row in rows:
+        key = tuple(row[place] for place in places)
+        before = merged.get(key)
+        merged[key] = (
+            row
+            if before is None
+            else tuple(
+                old if new is None else new for old, new in zip(before, row, strict=True)
+            )
+        )
+    return list(merged.values())
+
+
+def store_rows(
+    con: duckdb.DuckDBPyConnection, layout: Layout, dimension: Dimension, rows: Sequence[Row]
+) -> None:
+    """Upsert rows; where an allocation changed, the hours it touches are noted as changed."""
+    merged = merge(dimension, rows)
+    if not merged:
+        return
+    arrays = [
+        pa.array([row[number] for row in merged], ARROW_TYPE[column.kind])
+        for number, column in enumerate(dimension.spec)
+    ]
+    con.register("arrived", pa.table(arrays, names=[column.name for column in dimension.spec]))
+    try:
+        if dimension.wire == "allocation":
+            _note_allocations(con, layout)
+        con.execute(upsert_sql(dimension))
+    finally:
+        con.unregister("arrived")
+
+
+def upsert_sql(dimension: Dimension) -> str:
+    """Return the statement that upserts the registered table `arrived`."""
+    insert = f"INSERT INTO {dimension.stored} BY NAME SELECT * FROM arrived"  # noqa: S608
+    if not dimension.key:
+        return insert
+    others = [column.name for column in dimension.spec if column.name not in dimension.key]
+    sets = ", ".join(
+        f"{name} = coalesce(excluded.{name}, {dimension.stored}.{name})" for name in others
+    )
+    return f"{insert} ON CONFLICT ({', '.join(dimension.key)}) DO UPDATE SET {sets}"
+
+
+def _note_allocations(con: duckdb.DuckDBPyConnection, layout: Layout) -> None:
+    """Bump `hour_change` for the hours where `arrived` changes who holds a GPU."""
+    spans: list[tuple[dt.datetime, dt.datetime | None]] = []
+    shift = dt.timedelta(microseconds=OWNER_SHIFT_US)
+    for start, end, old_end, known, same in rows_of(con, load("statements/allocation_changes")):
+        if known and same and (end is None or end == old_end):
+            continue
+        first, last = start, end
+        if known and same:
+            first = end if old_end is None else min(end, old_end)
+            last = None if old_end is None else max(end, old_end)
+        elif known:
+            last = None if old_end is None or end is None else max(end, old_end)
+        spans.append((first + shift, None if last is None else last + shift))
+    for first, last in spans:
+        con.execute(
+            load("statements/hour_change_allocation"),
+            {"first_utc": first, "last_utc": last, "change_seq": layout.next_change()},
+        )
+
+
+def given_up_gap(node_id: str, span_us: tuple[int, int], detail: str) -> Row:
+    """Return the `gap` row for batches that an agent declared lost."""
+    first_us, last_us = span_us
+    values = {
+        "node_id": node_id,
+        "from_utc": first_us,
+        "to_utc": max(first_us, last_us),
+        "reason": "given_up",
+        "detail": detail,
+    }
+    return tuple(values.get(column.name) for column in TABLES["gap"])
+
+
+def note_hours(
+    con: duckdb.DuckDBPyConnection, layout: Layout, deltas: dict[int, int]
+) -> None:
+    """Bump `hour_change` for hours whose rows changed, with how many more or fewer there are."""
+    for hour_us, delta in deltas.items():
+        con.execute(
+            load("statements/hour_change_bump"),
+            {"hour_utc": naive(hour_us), "change_seq": layout.next_change(), "delta": delta},
+        )

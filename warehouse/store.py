@@ -1,0 +1,253 @@
+"""The DuckDB file: one owner, one writer thread, any number of snapshots.
+
+::
+
+    store = Store.open(data_dir, settings, clock)
+    store.write(lambda con: con.execute("INSERT INTO job BY NAME ..."))   # one transaction
+    with store.snapshot() as cur:                                         # one consistent view
+        rows = cur.execute("SELECT count(*) FROM gpu_sample").fetchall()
+    store.close()
+
+Inside a snapshot read each result to its end (`fetchall`, `to_arrow_table`) before the next
+statement: DuckDB 2 refuses a second statement while a result is open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+
+from idlewatt.clock import Clock, SystemClock
+from idlewatt.config import Settings, resolve
+from idlewatt.errors import StoreError
+from warehouse import schema
+from warehouse.layout import Layout, clean_orphans, verify_segments
+from warehouse.schema import rows_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connection = duckdb.DuckDBPyConnection
+FILE_NAME: Final = "idlewatt.duckdb"
+CHECKPOINT_THRESHOLD: Final = "64MB"
+
+
+class Store:
+    """An open warehouse. Make one with `Store.open`.
+
+    Attributes:
+        data_dir: absolute folder of the warehouse.
+        settings: resolved settings.
+        clock: time.
+        layout: which live tables and segments make up `gpu_sample`; touched by the writer only.
+        problems: what start-up found wrong, one sentence each.
+    """
+
+    def __init__(
+        self, con: Connection, data_dir: Path, settings: Settings, clock: Clock, lock_fd: int
+    ) -> None:
+        self.data_dir = data_dir
+        self.settings = settings
+        self.clock = clock
+        self.problems: list[str] = []
+        self.layout = Layout(data_dir / "segments" / "gpu_sample")
+        self._root = con
+        self._lock_fd = lock_fd
+        self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._closed = False
+        self._close_lock = threading.Lock()
+        self._writer = threading.Thread(target=self._run_writer, name="writer", daemon=True)
+
+    @classmethod
+    def open(
+        cls, data_dir: Path | str, settings: Settings | None = None, clock: Clock | None = None
+    ) -> Store:
+        """Return the warehouse in `data_dir`, made if it is not there yet.
+
+        Raises:
+            StoreError: another process owns it, it is damaged, or newer than this program.
+        """
+        settings = resolve(environ={}) if settings is None else settings
+        clock = clock or SystemClock()
+        root = Path(data_dir).expanduser().absolute()
+        try:
+            (root / "segments" / "gpu_sample").mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StoreError(f"data folder {root} cannot be made: {exc}") from exc
+        lock_fd = _lock(root)
+        problems: list[str] = []
+        try:
+            con = _connect(root / FILE_NAME, settings, clock, problems)
+            store = cls(con, root, settings, clock, lock_fd)
+            store.problems += problems
+            store._prepare()
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        store._writer.start()
+        return store
+
+    def _prepare(self) -> None:
+        con, segments = self._root, self.data_dir / "segments"
+        try:
+            con.execute("LOAD icu")
+            con.execute("SET GLOBAL TimeZone = 'UTC'")
+            con.execute("SET GLOBAL parquet_metadata_cache = true")
+            schema.migrate(con, self.clock)
+            self.problems += verify_segments(con, self.layout.root)
+            self.layout.load(con)
+            clean_orphans(con, self.layout.root)
+            schema.create_views(con, self.layout.live_names(), self.layout.segment_paths())
+            quoted = str(segments).replace("'", "''")
+            con.execute(f"SET GLOBAL allowed_directories = ['{quoted}']")
+            con.execute("SET GLOBAL enable_external_access = false")
+            con.execute("SET GLOBAL lock_configuration = true")
+        except BaseException as exc:
+            con.close()
+            if isinstance(exc, duckdb.Error):
+                raise StoreError(f"the warehouse in {self.data_dir} cannot be used: {exc}") from exc
+            raise
+        for problem in self.problems:
+            log.error("msg=%r", problem)
+
+    def write(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn(con)` on the writer thread in its own transaction and return its result.
+
+        Raises:
+            StoreError: the warehouse is closed.
+            Exception: whatever `fn` raised; nothing of it is kept then.
+        """
+        if threading.current_thread() is self._writer:
+            raise RuntimeError("Store.write called from inside a write")
+        return self.submit(fn).result()
+
+    def submit(self, fn: Callable[[Connection], T]) -> Future[T]:
+        """Like `write`, but return at once with a future."""
+        future: Future[T] = Future()
+        with self._close_lock:
+            if self._closed:
+                raise StoreError("the warehouse is closed")
+            self._jobs.put((fn, future))
+        return future
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Yield a cursor inside one READ ONLY transaction: all statements see one state."""
+        if self._closed:
+            raise StoreError("the warehouse is closed")
+        cursor = self._root.cursor()
+        try:
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            # The snapshot of a database starts at its first use, so use it now.
+            rows_of(cursor, "SELECT 1 FROM hour_change LIMIT 1")
+            yield cursor
+        finally:
+            cursor.close()
+
+    def cursor(self) -> Connection:
+        """Return a bare cursor, for the warehouse's own copies; the caller closes it."""
+        return self._root.cursor()
+
+    def close(self) -> None:
+        """Finish the writes that wait, checkpoint and let go of the file."""
+        with self._close_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
+        self._writer.join()
+        self._root.close()
+        os.close(self._lock_fd)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _run_writer(self) -> None:
+        con = self._root.cursor()
+        while (job := self._jobs.get()) is not None:
+            fn, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = self._transaction(con, fn)
+            except BaseException as exc:
+                future.set_exception(exc)
+                del exc
+            else:
+                future.set_result(result)
+            del job, fn, future
+        con.close()
+
+    def _transaction(self, con: Connection, fn: Callable[[Connection], T]) -> T:
+        con.execute("BEGIN")
+        try:
+            result = fn(con)
+            self.layout.finish(con)
+            con.execute("COMMIT")
+        except BaseException:
+            self._roll_back(con)
+            raise
+        return result
+
+    def _roll_back(self, con: Connection) -> None:
+        try:
+            con.execute("ROLLBACK")
+        except duckdb.Error as exc:
+            # A failed COMMIT has already ended the transaction.
+            log.info("msg=%r error=%r", "nothing to roll back", str(exc))
+        self.layout.load(con)
+
+
+def _lock(root: Path) -> int:
+    """Return the descriptor that holds the folder's lock; it goes when the process ends."""
+    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        os.close(descriptor)
+        raise StoreError(
+            f"another idlewatt process owns the warehouse in {root}; "
+            "ask it with `idlewatt sql`, or stop it first"
+        ) from exc
+    return descriptor
+
+
+def _connect(file: Path, settings: Settings, clock: Clock, problems: list[str]) -> Connection:
+    """Return a connection; a log that cannot be replayed is put aside and the rest opens."""
+    config = {
+        "memory_limit": f"{settings.integer('server.memory_mib')}MiB",
+        "threads": settings.integer("server.threads"),
+        "checkpoint_threshold": CHECKPOINT_THRESHOLD,
+        "python_enable_replacements": False,
+        "autoinstall_known_extensions": False,
+    }
+    try:
+        return duckdb.connect(str(file), config=config)
+    except duckdb.Error as exc:
+        wal = file.with_name(file.name + ".wal")
+        if "lock" in str(exc).lower() or not wal.exists():
+            raise StoreError(f"the warehouse {file} cannot be opened: {exc}") from exc
+        aside = wal.with_name(f"{wal.name}.damaged-{clock.now_us()}")
+        wal.rename(aside)
+        problems.append(
+            f"the write-ahead log could not be replayed ({exc}); it was put aside as {aside.name} "
+            "and agents replay what they still hold"
+        )
+    try:
+        return duckdb.connect(str(file), config=config)
+    except duckdb.Error as exc:
+        raise StoreError(f"the warehouse {file} is damaged: {exc}") from exc
