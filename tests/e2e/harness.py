@@ -145,7 +145,7 @@ class Server:
     def token(self, node_id: str) -> str:
         """Create a token for a node and return it."""
         done = subprocess.run(
-            [*self.command, "token", "create", node_id, "--set", f"server.data_dir={self.data_dir}"],
+            [*self.command, "token", "create", node_id, "--set", f"server.data_dir={self.data_dir}"],  # noqa: E501
             capture_output=True, text=True, check=True, env=clean_env(), cwd=self.root,
         )  # fmt: skip
         return done.stdout.split()[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata as metadata
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import time
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
