@@ -1,0 +1,462 @@
+"""The spool: every sample is on the node's disk before it is sent.
+
+One SQLite file in WAL mode, opened by the poller (which appends ticks) and by the shipper's lanes
+(which turn ticks into batches, and forget batches once the server has them). Each step is one
+transaction, so that a kill at any moment loses nothing that was spooled and sends nothing twice.
+
+A batch is formed only when its lane is free, and its body never changes afterwards. Forming syncs
+the disk (`synchronous=FULL`): a sequence number that the server may have seen must never be used
+again for other rows, not even after a power cut. Everything else runs with `NORMAL`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from idlewatt.errors import StoreError
+from idlewatt.model import Lane
+from idlewatt.units import MIB, US_PER_MS, US_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE_NAME: Final = "spool.db"
+SCHEMA_VERSION: Final = 1
+BUSY_TIMEOUT_S: Final = 5.0
+QUARANTINE_KEEP: Final = 32
+_TRIM_TO: Final = 0.95
+
+Row = Sequence[Any]
+Facts = dict[str, list[tuple[Any, ...]]]
+
+_SCHEMA: Final = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "CREATE TABLE tick(id INTEGER PRIMARY KEY, epoch INT, ts_us INT, n INT, body BLOB)",
+    "CREATE UNIQUE INDEX tick_time ON tick(ts_us, epoch)",
+    "CREATE TABLE fact(id INTEGER PRIMARY KEY, name TEXT, body BLOB)",
+    "CREATE TABLE lane(epoch INT, lane TEXT, last_seq INT, PRIMARY KEY(epoch, lane))",
+    "CREATE TABLE batch(epoch INT, lane TEXT, seq INT, first_us INT, last_us INT, n INT,"
+    " body BLOB, PRIMARY KEY(epoch, lane, seq))",
+    "CREATE TABLE quarantine(id INTEGER PRIMARY KEY, epoch INT, lane TEXT, seq INT,"
+    " reason TEXT, created_us INT, body BLOB)",
+)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class SpoolDamagedError(StoreError):
+    """The spool file cannot be read as SQLite any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One spooled second."""
+
+    id: int
+    epoch: int
+    ts_us: int
+    body: bytes
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """Return its samples in the order of `columns.GPU_SAMPLE`."""
+        rows: list[list[Any]] = _decode(self.body)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Rows of a table other than gpu_sample, waiting for the next batch."""
+
+    id: int
+    name: str
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch that waits for the server's acknowledgement; its body never changes."""
+
+    epoch: int
+    lane: Lane
+    seq: int
+    first_us: int
+    last_us: int
+    rows: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What still waits in the spool."""
+
+    ticks: int
+    batches: int
+    quarantined: int
+    oldest_us: int | None
+
+
+def gap_row(
+    node_id: str, from_us: int, to_us: int, reason: str, detail: str | None = None
+) -> tuple[Any, ...]:
+    """Return a row of the gap table that concerns the whole node."""
+    return (node_id, None, from_us, to_us, reason, None, detail)
+
+
+class Spool:
+    """One connection to the spool; each thread opens its own.
+
+    Args:
+        folder: where the file lives; made if it is not there.
+        max_mib: size from which the oldest unsent ticks go.
+
+    Raises:
+        SpoolDamagedError: the file is not a readable SQLite database.
+        StoreError: the folder cannot be used, or a newer idlewatt wrote the file.
+    """
+
+    def __init__(self, folder: Path, max_mib: int = 1024) -> None:
+        self.path = folder / FILE_NAME
+        self._max_bytes = max_mib * MIB
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._con = sqlite3.connect(
+                self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.Error) as exc:
+            raise StoreError(f"spool {folder} cannot be used: {exc}; set agent.spool_dir") from exc
+        try:
+            with _damage(self.path):
+                self._prepare()
+        except BaseException:
+            self._con.close()
+            raise
+
+    def _prepare(self) -> None:
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-512"):
+            self._con.execute(f"PRAGMA {pragma}")
+        self._con.execute(f"PRAGMA journal_size_limit={8 * MIB}")
+        with self._transaction():
+            version = self._value("PRAGMA user_version")
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"spool {self.path} has version {version}, this idlewatt knows up to"
+                    f" {SCHEMA_VERSION}; upgrade, or move the file away"
+                )
+            if version == 0:
+                for statement in _SCHEMA:
+                    self._con.execute(statement)
+                self._con.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._con.close()
+
+    def check(self) -> None:
+        """Read every page once.
+
+        Raises:
+            SpoolDamagedError: SQLite finds the file damaged.
+        """
+        with _damage(self.path):
+            answer = self._value("PRAGMA quick_check(1)")
+            if answer != "ok":
+                raise SpoolDamagedError(f"spool {self.path} is damaged: {answer}")
+
+    # ── poller ──────────────────────────────────────────────────────────────────────────────
+
+    def begin_epoch(self, now_us: int) -> int:
+        """Return a new epoch, greater than each before, and persist it."""
+        with _damage(self.path), self._transaction():
+            last = int(self._meta("epoch") or 0)
+            epoch = max(now_us // US_PER_MS, last + 1)
+            self._put("epoch", epoch)
+            return epoch
+
+    def last_tick_us(self) -> int | None:
+        """Return the newest nominal second ever spooled."""
+        with _damage(self.path):
+            return _maybe_int(self._meta("last_tick_us"))
+
+    def state(self, key: str) -> Any:
+        """Return a value kept with `append(state=...)`, or None."""
+        with _damage(self.path):
+            body = self._meta(f"state.{key}")
+            return None if body is None else _decode(body)
+
+    def append(
+        self,
+        epoch: int,
+        ts_us: int,
+        rows: Sequence[Row],
+        facts: Facts | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        """Add one second, the facts found in it and the sampler's state, in one transaction."""
+        with _damage(self.path), self._transaction():
+            if rows:
+                self._con.execute(
+                    "INSERT INTO tick(epoch, ts_us, n, body) VALUES (?,?,?,?)",
+                    (epoch, ts_us, len(rows), _encode(rows)),
+                )
+            self._put("last_tick_us", ts_us)
+            self._insert_facts(facts or {})
+            for key, value in (state or {}).items():
+                self._put(f"state.{key}", _encode(value))
+
+    def add_facts(self, facts: Facts) -> None:
+        """Add rows of tables other than gpu_sample; they travel with the next batch."""
+        with _damage(self.path), self._transaction():
+            self._insert_facts(facts)
+
+    def size_bytes(self) -> int:
+        """Return the bytes in use, free pages not counted."""
+        with _damage(self.path):
+            pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
+            return int(pages * self._value("PRAGMA page_size"))
+
+    def trim(self, node_id: str) -> int:
+        """Drop the oldest unsent ticks while the spool is over its size; return how many.
+
+        What goes is declared as gaps in the same transaction.
+        """
+        dropped = 0
+        if self.size_bytes() <= self._max_bytes:
+            return dropped
+        while self.size_bytes() > self._max_bytes * _TRIM_TO:
+            with _damage(self.path), self._transaction():
+                waiting = self._value("SELECT count(*) FROM tick")
+                if waiting == 0:
+                    self._con.execute("DELETE FROM quarantine")
+                    break
+                oldest = self._con.execute(
+                    "SELECT id, ts_us FROM tick ORDER BY ts_us LIMIT ?", (max(waiting // 20, 1),)
+                ).fetchall()
+                self._delete("tick", [row[0] for row in oldest])
+                gaps = [
+                    gap_row(node_id, first, last, "spool_full", "oldest unsent seconds dropped")
+                    for first, last in _stretches([row[1] for row in oldest])
+                ]
+                self._insert_facts({"gap": gaps})
+                dropped += len(oldest)
+        return dropped
+
+    # ── shipper ─────────────────────────────────────────────────────────────────────────────
+
+    def outstanding(self, lane: Lane) -> StoredBatch | None:
+        """Return the lane's oldest batch that is not acknowledged."""
+        with _damage(self.path):
+            row = self._con.execute(
+                "SELECT epoch, lane, seq, first_us, last_us, n, body FROM batch"
+                " WHERE lane = ? ORDER BY epoch, seq LIMIT 1",
+                (lane.value,),
+            ).fetchone()
+        return None if row is None else StoredBatch(row[0], Lane(row[1]), *row[2:])
+
+    def waiting(self, lane: Lane, live_from_us: int, limit: int) -> list[Tick]:
+        """Return up to `limit` ticks for the lane, oldest first, all of one epoch."""
+        compare = ">=" if lane is Lane.LIVE else "<"
+        query = f"SELECT id, epoch, ts_us, body FROM tick WHERE ts_us {compare} ?"  # noqa: S608
+        with _damage(self.path):
+            rows = self._con.execute(
+                query + " ORDER BY ts_us, epoch LIMIT ?", (live_from_us, limit)
+            ).fetchall()
+        ticks = [Tick(*row) for row in rows]
+        return [tick for tick in ticks if tick.epoch == ticks[0].epoch]
+
+    def facts(self, limit: int = 2_000) -> list[Fact]:
+        """Return the oldest facts that wait for a batch."""
+        with _damage(self.path):
+            rows = self._con.execute(
+                "SELECT id, name, body FROM fact ORDER BY id LIMIT ?", (limit,)
+            ).fetchall()
+        return [Fact(number, name, _decode(body)) for number, name, body in rows]
+
+    def epoch(self) -> int | None:
+        """Return the newest epoch."""
+        with _damage(self.path):
+            return _maybe_int(self._meta("epoch"))
+
+    def form(
+        self,
+        lane: Lane,
+        epoch: int,
+        ticks: Sequence[Tick],
+        facts: Sequence[Fact],
+        encode: Callable[[int], bytes],
+    ) -> StoredBatch | None:
+        """Turn ticks and facts into the lane's next batch, in one synced transaction.
+
+        Args:
+            lane: lane of the batch.
+            epoch: epoch of the batch.
+            ticks: what goes into it.
+            facts: what travels along.
+            encode: returns the body for a sequence number; must be quick, the lock is held.
+
+        Returns:
+            The batch, or None if somebody else took some of it meanwhile.
+        """
+        times = [tick.ts_us for tick in ticks]
+        first_us, last_us = (min(times), max(times)) if times else (0, 0)
+        self._con.execute("PRAGMA synchronous=FULL")
+        try:
+            with _damage(self.path), self._transaction():
+                seq = self._next_seq(epoch, lane)
+                batch = StoredBatch(epoch, lane, seq, first_us, last_us, len(ticks), encode(seq))
+                taken = self._delete("tick", [tick.id for tick in ticks])
+                taken += self._delete("fact", [fact.id for fact in facts])
+                if taken != len(ticks) + len(facts):
+                    raise _TakenError
+                self._con.execute(
+                    "INSERT INTO batch VALUES (?,?,?,?,?,?,?)",
+                    (epoch, lane.value, seq, first_us, last_us, len(ticks), batch.body),
+                )
+                return batch
+        except _TakenError:
+            return None
+        finally:
+            self._con.execute("PRAGMA synchronous=NORMAL")
+
+    def acknowledge(self, batch: StoredBatch) -> None:
+        """Forget a batch: the server has it."""
+        with _damage(self.path), self._transaction():
+            self._forget(batch)
+
+    def quarantine(self, batch: StoredBatch, node_id: str, reason: str, now_us: int) -> None:
+        """Put a batch that the server will never take aside, and declare the hole it leaves."""
+        with _damage(self.path), self._transaction():
+            self._forget(batch)
+            self._con.execute(
+                "INSERT INTO quarantine(epoch, lane, seq, reason, created_us, body)"
+                " VALUES (?,?,?,?,?,?)",
+                (batch.epoch, batch.lane.value, batch.seq, reason, now_us, batch.body),
+            )
+            self._con.execute(
+                "DELETE FROM quarantine WHERE id <= (SELECT max(id) FROM quarantine) - ?",
+                (QUARANTINE_KEEP,),
+            )
+            if batch.rows:
+                gap = gap_row(node_id, batch.first_us, batch.last_us, "quarantined", reason)
+                self._insert_facts({"gap": [gap]})
+
+    def quarantined(self) -> list[tuple[int, str, int, str]]:
+        """Return (epoch, lane, seq, reason) of the batches put aside."""
+        with _damage(self.path):
+            return self._con.execute(
+                "SELECT epoch, lane, seq, reason FROM quarantine ORDER BY id"
+            ).fetchall()
+
+    def backlog(self) -> Backlog:
+        """Return what still waits."""
+        with _damage(self.path):
+            ticks, oldest = self._con.execute("SELECT count(*), min(ts_us) FROM tick").fetchone()
+            batches = self._value("SELECT count(*) FROM batch")
+            return Backlog(ticks, batches, self._value("SELECT count(*) FROM quarantine"), oldest)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._con.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._con.execute("COMMIT")
+        except BaseException:
+            if self._con.in_transaction:
+                self._con.execute("ROLLBACK")
+            raise
+
+    def _value(self, query: str) -> Any:
+        return self._con.execute(query).fetchone()[0]
+
+    def _meta(self, key: str) -> Any:
+        row = self._con.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def _put(self, key: str, value: Any) -> None:
+        self._con.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))
+
+    def _insert_facts(self, facts: Facts) -> None:
+        for name, rows in facts.items():
+            if rows:
+                self._con.execute(
+                    "INSERT INTO fact(name, body) VALUES (?,?)", (name, _encode(rows))
+                )
+
+    def _delete(self, table: str, ids: Sequence[int]) -> int:
+        query = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608  # table is one of our two
+        return self._con.executemany(query, [(number,) for number in ids]).rowcount if ids else 0
+
+    def _next_seq(self, epoch: int, lane: Lane) -> int:
+        row = self._con.execute(
+            "SELECT last_seq FROM lane WHERE epoch = ? AND lane = ?", (epoch, lane.value)
+        ).fetchone()
+        seq = 1 if row is None else int(row[0]) + 1
+        self._con.execute("INSERT OR REPLACE INTO lane VALUES (?,?,?)", (epoch, lane.value, seq))
+        return seq
+
+    def _forget(self, batch: StoredBatch) -> None:
+        self._con.execute(
+            "DELETE FROM batch WHERE epoch = ? AND lane = ? AND seq = ?",
+            (batch.epoch, batch.lane.value, batch.seq),
+        )
+
+
+def _maybe_int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+class _TakenError(Exception):
+    """Another lane took a tick first."""
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise  # busy, disk full: passes
+    except sqlite3.DatabaseError as exc:
+        if isinstance(exc, sqlite3.IntegrityError):
+            raise
+        raise SpoolDamagedError(f"spool {path} is damaged: {exc}") from exc
+
+
+def _stretches(times_us: Iterable[int]) -> list[tuple[int, int]]:
+    """Return (first, last) of each run of successive seconds."""
+    runs: list[tuple[int, int]] = []
+    for ts_us in sorted(times_us):
+        if runs and ts_us <= runs[-1][1] + US_PER_S:
+            runs[-1] = (runs[-1][0], ts_us)
+        else:
+            runs.append((ts_us, ts_us))
+    return runs
+
+
+def put_aside_if_damaged(folder: Path, now_us: int) -> Path | None:
+    """Rename a damaged spool, so that a fresh one can start; return where it went, or None."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        spool = Spool(folder)
+        try:
+            spool.check()
+        finally:
+            spool.close()
+    except SpoolDamagedError:
+        aside = path.with_name(f"{FILE_NAME}.damaged-{now_us // US_PER_MS}")
+        for suffix in ("", "-wal", "-shm"):
+            part = path.with_name(path.name + suffix)
+            if part.exists():
+                part.rename(aside.with_name(aside.name + suffix))
+        return aside
+    return None

@@ -1,0 +1,210 @@
+"""`idlewatt agent`: sample this node's GPUs each second and ship the samples."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from collector.agent import AgentConfig, Supervisor, TokenFile
+from collector.attribution import AllocationSource, NoAllocations
+from collector.poller import PollerConfig, run_poller, sample_once
+from collector.probe import machine_id
+from collector.sampler import NodeIdentity
+from idlewatt.cli import output
+from idlewatt.clock import SystemClock, iso_utc
+from idlewatt.columns import GPU_SAMPLE
+from idlewatt.config import Settings, lookup, parse_value
+from idlewatt.errors import UsageError
+
+HELP: Final = "sample this node's GPUs each second and ship the samples"
+
+_FLAGS: Final = {
+    "server": "agent.server_url",
+    "token_file": "agent.token_file",
+    "node_id": "agent.node_id",
+    "spool_dir": "agent.spool_dir",
+    "driver": "agent.driver",
+}
+_SHOWN: Final = (
+    "gpu_uuid",
+    "power_avg_mw",
+    "power_inst_mw",
+    "power_limit_mw",
+    "energy_uj",
+    "energy_source",
+    "sm_active",
+    "dram_active",
+    "util_gpu_pct",
+    "mem_used_mib",
+    "sm_clock_mhz",
+    "temp_gpu_c",
+    "resident",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add flags."""
+    parser.add_argument("--server", metavar="URL", help="where batches are sent")
+    parser.add_argument("--token-file", metavar="FILE", help="file that holds the node's token")
+    parser.add_argument("--node-id", metavar="NAME", help="node identity; default: machine id")
+    parser.add_argument("--spool-dir", metavar="DIR", help="where samples wait to be sent")
+    parser.add_argument(
+        "--driver", choices=("nvml", "constant", "sim"), help="the GPU driver, or a stand-in"
+    )
+    parser.add_argument("--once", action="store_true", help="print one second and end; no spool")
+    parser.add_argument("--json", action="store_true", help="with --once: print JSON")
+    trial = parser.add_argument_group("stand-ins for trials")
+    trial.add_argument("--gpus", type=int, default=2, metavar="N", help="constant: GPUs")
+    trial.add_argument("--model", default="H100", help="constant: GPU model")
+    trial.add_argument("--sim", metavar="JSON", help="sim: the cluster, as fields of its spec")
+    trial.add_argument("--sim-node", type=int, default=0, metavar="N", help="sim: which node")
+    parser.add_argument("--poller", action="store_true", help=argparse.SUPPRESS)
+    parser.epilog = (
+        "examples:\n"
+        "  idlewatt agent --once\n"
+        "  idlewatt agent --server https://idlewatt.example:8050 --token-file /etc/idlewatt/token\n"
+        "  idlewatt agent --driver constant --gpus 8 --spool-dir /tmp/spool --node-id trial\n"
+        '  idlewatt agent --driver sim --sim \'{"seed": 1, "nodes": 4, "gpus_per_node": 8}\''
+        " --sim-node 2\n"
+        "\n"
+        "The agent runs until it is told to stop (SIGTERM or Ctrl-C). Samples wait in the spool\n"
+        "while the server is away. Settings: `idlewatt config show`, section agent."
+    )
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Run the agent, its poller, or a single second."""
+    settings = _with_flags(args, settings)
+    node = NodeIdentity(
+        settings.text("agent.node_id") or machine_id(),
+        settings.text("agent.rack"),
+        settings.text("agent.cluster"),
+    )
+    clock = SystemClock()
+    load_driver, make_source = _driver(args, settings)
+    if args.once:
+        load_driver()
+        return _print_once(sample_once(node, clock), args.json)
+    if args.poller:
+        config = PollerConfig(
+            node, settings.path("agent.spool_dir"), settings.integer("agent.spool_max_mib")
+        )
+        return run_poller(config, load_driver, make_source, clock)
+    return Supervisor(
+        agent_config(settings, node.node_id), poller_argv(args, settings), clock
+    ).run()
+
+
+def agent_config(settings: Settings, node_id: str) -> AgentConfig:
+    """Return the agent's configuration from the settings."""
+    token: Callable[[], str] = lambda: settings.text("agent.token")  # noqa: E731
+    if settings.text("agent.token_file"):
+        token = TokenFile(settings.path("agent.token_file"))
+    return AgentConfig(
+        node_id=node_id,
+        spool_dir=settings.path("agent.spool_dir"),
+        spool_max_mib=settings.integer("agent.spool_max_mib"),
+        server_url=settings.text("agent.server_url"),
+        token=token,
+        flush_s=settings.number("agent.flush_s"),
+        live_horizon_s=settings.integer("agent.live_horizon_s"),
+    )
+
+
+def poller_argv(args: argparse.Namespace, settings: Settings) -> list[str]:
+    """Return the command line of the poller: the same settings, but no secret."""
+    argv = [sys.executable, "-m", "idlewatt", "agent", "--poller"]
+    if args.verbose:
+        argv.append("--verbose")
+    if args.config:
+        argv += ["--config", str(args.config)]
+    for name in ("node_id", "rack", "cluster", "spool_dir", "spool_max_mib", "driver"):
+        argv += ["--set", f"agent.{name}={settings[f'agent.{name}']}"]
+    argv += ["--gpus", str(args.gpus), "--model", args.model, "--sim-node", str(args.sim_node)]
+    if args.sim:
+        argv += ["--sim", args.sim]
+    return argv
+
+
+def _with_flags(args: argparse.Namespace, settings: Settings) -> Settings:
+    """Return the settings with this verb's own flags on top."""
+    values, origins = dict(settings.values), dict(settings.origins)
+    for flag, name in _FLAGS.items():
+        value = getattr(args, flag)
+        if value is not None:
+            values[name] = parse_value(lookup(name, "command line"), value, "command line")
+            origins[name] = "command line"
+    return Settings(values, origins)
+
+
+def _driver(
+    args: argparse.Namespace, settings: Settings
+) -> tuple[Callable[[], None], Callable[[], AllocationSource]]:
+    """Return what puts the driver in place, and what makes the allocation source."""
+    driver = settings.text("agent.driver")
+    if driver == "constant":
+        return lambda: _load_constant(args.gpus, args.model), NoAllocations
+    if driver == "sim":
+        fields = _sim_fields(args.sim)
+        return (
+            lambda: _load_sim(fields, args.sim_node),
+            lambda: _sim_source(fields, args.sim_node),
+        )
+    return lambda: None, NoAllocations
+
+
+def _load_constant(gpus: int, model: str) -> None:
+    from collector.simulator.constant import install_constant
+
+    install_constant(gpus=gpus, model=model)
+
+
+def _sim_fields(text: str | None) -> dict[str, Any]:
+    try:
+        fields = json.loads(text or "{}")
+    except ValueError as exc:
+        raise UsageError(f"--sim is not JSON: {exc}") from exc
+    if not isinstance(fields, dict):
+        raise UsageError("--sim must be a JSON object of the cluster's fields")
+    return fields
+
+
+def _sim_spec(fields: dict[str, Any]) -> Any:
+    from collector.simulator.cluster import ClusterSpec
+
+    given: Any = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    try:
+        return ClusterSpec(**given)
+    except TypeError as exc:
+        raise UsageError(f"--sim does not describe a cluster: {exc}") from exc
+
+
+def _load_sim(fields: dict[str, Any], node_index: int) -> None:
+    from collector.simulator.live import install_live
+
+    install_live(_sim_spec(fields), node_index, SystemClock())
+
+
+def _sim_source(fields: dict[str, Any], node_index: int) -> AllocationSource:
+    from collector.simulator.live import LiveAllocations
+
+    source: AllocationSource = LiveAllocations(_sim_spec(fields), node_index)
+    return source
+
+
+def _print_once(second: Any, as_json: bool) -> int:
+    names = [column.name for column in GPU_SAMPLE]
+    rows = [dict(zip(names, row, strict=True)) for row in second.rows]
+    for row in rows:
+        row["ts_utc"] = iso_utc(row["ts_utc"])
+    if as_json:
+        output.emit_json(rows)
+        return 0
+    output.say(rows[0]["ts_utc"] if rows else "no GPU answered")
+    output.say(output.table(_SHOWN, [[row[name] for name in _SHOWN] for row in rows]))
+    return 0
