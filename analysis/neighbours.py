@@ -1,0 +1,113 @@
+"""How far results reach when one hour changes: the runs that have to be stitched again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from analysis.frame import BoolArray, IntArray
+from analysis.runs import Runs, concat, firm_borders, take
+from analysis.tables import Codes, Connection, empty_runs, hour_of, read_stored_runs, stamp
+from idlewatt.units import US_PER_HOUR
+
+LEFT: Final = -1
+RIGHT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a changed period touches.
+
+    Attributes:
+        runs: all runs that the touched pieces are made of, in the order (gpu, first_us).
+        gpus: touched GPUs.
+        from_us: per touched GPU, the first stamp whose pieces are replaced.
+        to_us: per touched GPU, the last one.
+    """
+
+    runs: Runs
+    gpus: IntArray
+    from_us: IntArray
+    to_us: IntArray
+
+
+def reach_of(
+    cur: Connection, codes: Codes, changed: Runs, hours_us: tuple[int, int], min_interval_s: int
+) -> Reach:
+    """Return what has to be stitched again when the runs of a closed range of hours change.
+
+    Args:
+        cur: cursor of a snapshot.
+        codes: numbers of names.
+        changed: the new runs of those hours.
+        hours_us: starts of the first and the last hour that change.
+        min_interval_s: length from which a low stretch is execution-idle.
+    """
+    first_hour_us, last_hour_us = hours_us
+    # Stored runs of these hours tell which GPUs were there before and are gone now.
+    before = cur.execute(
+        "SELECT DISTINCT gpu_uuid FROM state_run WHERE hour_utc BETWEEN ? AND ?",
+        [stamp(first_hour_us), stamp(last_hour_us)],
+    ).fetchall()
+    gpus = np.union1d(changed.gpu, codes.gpus.codes(name for (name,) in before)).astype(np.int64)
+    left = _side(cur, codes, gpus, first_hour_us - US_PER_HOUR, LEFT, min_interval_s)
+    right = _side(cur, codes, gpus, last_hour_us + US_PER_HOUR, RIGHT, min_interval_s)
+    runs = concat([left, changed, right])
+    from_us = np.full(len(gpus), first_hour_us, dtype=np.int64)
+    to_us = np.full(len(gpus), last_hour_us + US_PER_HOUR - 1, dtype=np.int64)
+    at = np.searchsorted(gpus, runs.gpu)
+    np.minimum.at(from_us, at, runs.first_us)
+    np.maximum.at(to_us, at, runs.last_us)
+    return Reach(runs, gpus, from_us, to_us)
+
+
+def _side(
+    cur: Connection, codes: Codes, gpus: IntArray, hour_us: int, way: int, min_interval_s: int
+) -> Runs:
+    """Return the runs on one side, from `hour_us` outwards, up to each GPU's first firm border."""
+    edge_us = _data_edge(cur, way)
+    done: list[Runs] = [empty_runs()]
+    open_gpus, hours = gpus, 1
+    while len(open_gpus) and edge_us is not None and (edge_us - hour_us) * way >= 0:
+        far_us = hour_us + way * (hours - 1) * US_PER_HOUR
+        first_us, last_us = min(hour_us, far_us), max(hour_us, far_us)
+        runs = read_stored_runs(cur, codes, open_gpus.tolist(), first_us, last_us)
+        keep, closed = _up_to_border(runs, far_us, way, min_interval_s)
+        if (edge_us - far_us) * way <= 0:
+            closed = np.unique(runs.gpu).astype(np.int64)
+        done.append(take(runs, keep & np.isin(runs.gpu, closed)))
+        # A GPU without runs here has a hole here: nothing beyond can reach over it.
+        open_gpus = np.setdiff1d(np.unique(runs.gpu).astype(np.int64), closed)
+        hours *= 2
+    return concat(done)
+
+
+def _up_to_border(
+    runs: Runs, far_us: int, way: int, min_interval_s: int
+) -> tuple[BoolArray, IntArray]:
+    """Return which runs lie on the near side of each GPU's border, and the GPUs that are closed."""
+    firm = np.flatnonzero(firm_borders(runs, min_interval_s))
+    keep = np.ones(len(runs), dtype=np.bool_)
+    all_gpus, first = np.unique(runs.gpu, return_index=True)
+    end = np.searchsorted(runs.gpu, all_gpus, side="right")
+    closed = []
+    for gpu, low, high in zip(all_gpus.tolist(), first.tolist(), end.tolist(), strict=True):
+        mine = firm[np.searchsorted(firm, low) : np.searchsorted(firm, high)]
+        outermost_us = runs.first_us[low] if way == LEFT else runs.last_us[high - 1]
+        if len(mine):
+            if way == LEFT:
+                keep[low : mine[-1]] = False
+            else:
+                keep[mine[0] : high] = False
+        if len(mine) or hour_of(int(outermost_us)) != far_us:
+            closed.append(gpu)
+    return keep, np.array(closed, dtype=np.int64)
+
+
+def _data_edge(cur: Connection, way: int) -> int | None:
+    """Return the outermost hour that has runs."""
+    order = "min" if way == LEFT else "max"
+    (found,) = cur.execute(f"SELECT epoch_us({order}(hour_utc)) FROM state_run").fetchall()[0]  # noqa: S608
+    return None if found is None else int(found)

@@ -1,0 +1,330 @@
+"""The job that keeps `state_run` and `state_interval` true to the samples.
+
+`refresh` looks for hours whose samples or settings changed (`hour_change` against `analysis_run`)
+and does each in a transaction of its own: the hour's raw runs are computed anew, then everything
+that they can touch is stitched again, over borders of hours as far as it reaches. After every hour
+`state_interval` equals the stitching of all of `state_run`; so the order in which hours arrive,
+late data, restarts and a kill between two hours make no difference.
+
+Reading and computing happen on a snapshot; only differing rows are written, by the store's
+writer. The job is the only writer of its tables, and runs once at a time in a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.classify import ALGORITHM_VERSION
+from analysis.neighbours import Reach, reach_of
+from analysis.runs import Intervals, Runs, concat, firm_borders, stitch, take
+from analysis.tables import (
+    Codes,
+    Connection,
+    empty_runs,
+    hour_of,
+    intervals_table,
+    read_runs_of_samples,
+    runs_table,
+    stamp,
+    stamps,
+)
+from idlewatt.clock import Clock, us_from_utc
+from idlewatt.config import Settings
+from idlewatt.model import Thresholds
+from idlewatt.units import US_PER_HOUR
+from warehouse.queries import load
+from warehouse.store import Store
+
+log = logging.getLogger(__name__)
+
+ANALYSIS: Final = "power_states"
+_ONE_AT_A_TIME: Final = threading.Lock()
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a refresh did.
+
+    Attributes:
+        hours: hours computed anew, in the order of the work (start, µs since 1970).
+        pending: hours that still wait, because the time allowed was over.
+        runs: raw runs in those hours.
+        pieces: pieces that were stitched again.
+        samples: samples read.
+        duration_ms: how long it took.
+    """
+
+    hours: list[int] = field(default_factory=list)
+    pending: int = 0
+    runs: int = 0
+    pieces: int = 0
+    samples: int = 0
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The result of `whole_period`.
+
+    Attributes:
+        from_us: first stamp.
+        to_us: first stamp after it.
+        runs: raw runs of the period.
+        pieces: intervals of the period; `run_ms` counts beyond it.
+        codes: names behind the numbers of GPUs, nodes and jobs.
+        samples: samples in the period.
+    """
+
+    from_us: int
+    to_us: int
+    runs: Runs
+    pieces: Intervals
+    codes: Codes
+    samples: int
+
+
+def thresholds_of(settings: Settings) -> Thresholds:
+    """Return the limits of the low-activity test that the settings ask for."""
+    return Thresholds(
+        settings.number("analysis.activity"),
+        settings.number("analysis.comm_bytes_s"),
+        settings.integer("analysis.min_interval_s"),
+    )
+
+
+def settings_hash(thresholds: Thresholds) -> str:
+    """Return what identifies the settings that results were computed with."""
+    text = (
+        f"{ALGORITHM_VERSION}/{thresholds.activity!r}/{thresholds.comm_bytes_s!r}"
+        f"/{thresholds.min_interval_s}"
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def refresh(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    *,
+    budget_s: float | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Bring the results up to date and return what was done; a second call finds nothing to do.
+
+    Args:
+        store: the open warehouse.
+        settings: resolved settings.
+        clock: time.
+        budget_s: stop between two hours after this, two hours at the least; None does all.
+        progress: called with (hours done, hours in all).
+    """
+    limits = thresholds_of(settings)
+    summary = Summary()
+    begin_ns = clock.monotonic_ns()
+    with _ONE_AT_A_TIME:
+        hours = _pending(store, limits)
+        for number, hour_us in enumerate(hours):
+            spent_s = (clock.monotonic_ns() - begin_ns) / 1e9
+            if budget_s is not None and number >= 2 and spent_s > budget_s:
+                summary.pending = len(hours) - number
+                break
+            _refresh_hour(store, hour_us, limits, clock, summary)
+            if progress is not None:
+                progress(number + 1, len(hours))
+    summary.duration_ms = (clock.monotonic_ns() - begin_ns) // 1_000_000
+    return summary
+
+
+def whole_period(
+    store: Store,
+    from_us: int,
+    to_us: int,
+    thresholds: Thresholds,
+    *,
+    progress: Progress | None = None,
+) -> Period:
+    """Return the power states of a half-open period, computed from its samples in one go.
+
+    Nothing is written. Runs that go on beyond the period are followed outside it, so that the
+    length rule and `run_ms` see their whole length.
+
+    Args:
+        store: the open warehouse.
+        from_us: first stamp.
+        to_us: first stamp after it.
+        thresholds: limits of the low-activity test.
+        progress: called with (hours done, hours in all).
+    """
+    codes = Codes.new()
+    cuts = (from_us, to_us)
+    first, last = hour_of(from_us), hour_of(to_us - 1)
+    with store.snapshot() as cur:
+        read = _Reader(cur, codes, thresholds, cuts)
+        known = read.known_hours()
+        hours = [hour for hour in range(first, last + 1, US_PER_HOUR) if hour in known]
+        parts = [empty_runs()]
+        for number, hour_us in enumerate(hours):
+            parts.append(read.hour(hour_us))
+            if progress is not None:
+                progress(number + 1, len(hours))
+        middle = concat(parts)
+        before = read.outside(known, first, -US_PER_HOUR)
+        after = read.outside(known, last, US_PER_HOUR)
+    pieces = stitch(concat([before, middle, after]), thresholds.min_interval_s, cuts)
+    inside = take(pieces, (pieces.first_us >= from_us) & (pieces.first_us < to_us))
+    runs = take(middle, (middle.first_us >= from_us) & (middle.first_us < to_us))
+    return Period(from_us, to_us, runs, inside, codes, int(runs.samples.sum()))
+
+
+def recompute(
+    store: Store,
+    from_us: int,
+    to_us: int,
+    settings: Settings,
+    clock: Clock,
+    *,
+    progress: Progress | None = None,
+) -> Summary:
+    """Compute every hour that a period touches anew, whatever was known, and store the results."""
+    limits = thresholds_of(settings)
+    summary = Summary()
+    begin_ns = clock.monotonic_ns()
+    with _ONE_AT_A_TIME:
+        with store.snapshot() as cur:
+            rows = cur.execute(
+                "SELECT hour_utc FROM hour_change WHERE hour_utc BETWEEN ? AND ? ORDER BY hour_utc",
+                [stamp(hour_of(from_us)), stamp(hour_of(to_us - 1))],
+            ).fetchall()
+        for number, (hour,) in enumerate(rows):
+            _refresh_hour(store, us_from_utc(hour), limits, clock, summary)
+            if progress is not None:
+                progress(number + 1, len(rows))
+    summary.duration_ms = (clock.monotonic_ns() - begin_ns) // 1_000_000
+    return summary
+
+
+def _pending(store: Store, limits: Thresholds) -> list[int]:
+    with store.snapshot() as cur:
+        rows = cur.execute(
+            load("statements/states_pending"),
+            {"analysis": ANALYSIS, "settings_hash": settings_hash(limits)},
+        ).fetchall()
+    return [us_from_utc(hour) for hour, _ in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Computes raw runs from the samples of a snapshot."""
+
+    cur: Connection
+    codes: Codes
+    thresholds: Thresholds
+    cuts_us: tuple[int, ...] = ()
+
+    def known_hours(self) -> set[int]:
+        """Return the hours that ever had samples."""
+        rows = self.cur.execute("SELECT hour_utc FROM hour_change").fetchall()
+        return {us_from_utc(hour) for (hour,) in rows}
+
+    def hour(self, hour_us: int) -> Runs:
+        """Return the runs of one hour."""
+        return read_runs_of_samples(
+            self.cur, (hour_us, hour_us + US_PER_HOUR), self.codes, self.thresholds, self.cuts_us
+        )
+
+    def outside(self, known: set[int], edge_hour_us: int, step_us: int) -> Runs:
+        """Return the runs beyond an hour, as far as what happens in it can go on."""
+        parts = [empty_runs()]
+        hour_us = edge_hour_us + step_us
+        waiting: set[int] | None = None
+        while hour_us in known and (waiting is None or waiting):
+            parts.append(self.hour(hour_us))
+            runs = concat(parts)
+            firm = firm_borders(runs, self.thresholds.min_interval_s)
+            there = set(parts[-1].gpu.tolist())
+            waiting = there if waiting is None else waiting & there
+            waiting -= set(runs.gpu[firm].tolist())
+            hour_us += step_us
+        return concat(parts)
+
+
+def _refresh_hour(
+    store: Store, hour_us: int, limits: Thresholds, clock: Clock, summary: Summary
+) -> None:
+    begin_ns = clock.monotonic_ns()
+    codes = Codes.new()
+    with store.snapshot() as cur:
+        (change_seq,) = cur.execute(
+            "SELECT change_seq FROM hour_change WHERE hour_utc = ?", [stamp(hour_us)]
+        ).fetchall()[0]
+        runs = _Reader(cur, codes, limits).hour(hour_us)
+        reach = reach_of(cur, codes, runs, (hour_us, hour_us), limits.min_interval_s)
+    pieces = stitch(reach.runs, limits.min_interval_s)
+    note = {
+        "analysis": ANALYSIS,
+        "hour_utc": stamp(hour_us),
+        "change_seq": change_seq,
+        "settings_hash": settings_hash(limits),
+        "finished_utc": stamp(clock.now_us()),
+        "duration_ms": (clock.monotonic_ns() - begin_ns) // 1_000_000,
+    }
+    tables = {
+        "new_state_run": runs_table(runs, codes),
+        "new_state_interval": intervals_table(pieces, codes),
+        "stale_range": _ranges_table(reach, codes),
+    }
+    store.write(lambda con: _write_hour(con, hour_us, reach, tables, note))
+    summary.hours.append(hour_us)
+    summary.runs += len(runs)
+    summary.pieces += len(pieces)
+    summary.samples += int(runs.samples.sum())
+
+
+def _write_hour(
+    con: Connection, hour_us: int, reach: Reach, tables: dict[str, Any], note: dict[str, Any]
+) -> None:
+    """Replace what differs; runs inside the writer's transaction."""
+    hour = {"first_hour_utc": stamp(hour_us), "last_hour_utc": stamp(hour_us)}
+    lowest = int(reach.from_us.min()) if len(reach.from_us) else hour_us
+    highest = int(reach.to_us.max()) if len(reach.to_us) else hour_us
+    span = {
+        "first_hour_utc": stamp(hour_of(lowest)),
+        "last_hour_utc": stamp(hour_of(highest)),
+    }
+    with _registered(con, tables):
+        con.execute(load("statements/states_run_delete"), hour)
+        con.execute(load("statements/states_run_insert"), hour)
+        con.execute(load("statements/states_interval_delete"), span)
+        con.execute(load("statements/states_interval_insert"), span)
+    con.execute(load("statements/analysis_run_upsert"), note)
+
+
+@contextmanager
+def _registered(con: Connection, tables: dict[str, Any]) -> Iterator[None]:
+    for name, table in tables.items():
+        con.register(name, table)
+    try:
+        yield
+    finally:
+        for name in tables:
+            con.unregister(name)
+
+
+def _ranges_table(reach: Reach, codes: Codes) -> Any:
+    return pa.table(
+        {
+            "gpu_uuid": codes.gpus.to_arrow(reach.gpus.astype(np.int32)),
+            "from_utc": stamps(reach.from_us),
+            "to_utc": stamps(reach.to_us),
+        }
+    )
