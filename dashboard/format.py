@@ -1,0 +1,95 @@
+"""Numbers as people read them: one unit a quantity, chosen by magnitude, thin spaces.
+
+Missing values are a dash; whoever shows one says why beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from idlewatt.clock import utc_from_us
+
+THIN: Final = "\u2009"
+NOTHING: Final = "\u2013"
+
+
+def _digits(value: float) -> str:
+    """Return three significant digits, never an exponent."""
+    size = abs(value)
+    places = 0 if size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{value:,.{places}f}".replace(",", THIN)
+
+
+def power(value_w: float | None) -> str:
+    """Return a power: `812 W`, `12.4 kW`, `1.20 MW`."""
+    if value_w is None:
+        return NOTHING
+    if abs(value_w) < 999.5:
+        return f"{value_w:.0f}{THIN}W"
+    if abs(value_w) < 999_500:
+        return f"{_digits(value_w / 1e3)}{THIN}kW"
+    return f"{_digits(value_w / 1e6)}{THIN}MW"
+
+
+def energy(value_kwh: float | None) -> str:
+    """Return an energy in kWh, three significant digits."""
+    return NOTHING if value_kwh is None else f"{_digits(value_kwh)}{THIN}kWh"
+
+
+def share(value: float | None) -> str:
+    """Return a ratio as per cent; small ones with a decimal."""
+    if value is None:
+        return NOTHING
+    pct = value * 100
+    if 0 < pct < 0.1:
+        return f"<{THIN}0.1{THIN}%"
+    # Never round up to "all of it".
+    if 99.5 <= pct < 100:
+        return f"{min(pct, 99.9):.1f}{THIN}%"
+    return f"{pct:.1f}{THIN}%" if 0 < pct < 10 else f"{pct:.0f}{THIN}%"
+
+
+def count(value: int) -> str:
+    """Return a whole number, thousands apart."""
+    return f"{value:,}".replace(",", THIN)
+
+
+def plural(value: int, word: str, many: str = "") -> str:
+    """Return `1 GPU`, `2 GPUs`."""
+    return f"{count(value)} {word if value == 1 else many or word + 's'}"
+
+
+def duration(value_s: float | None) -> str:
+    """Return a length of time: `12 s`, `47 min`, `3 h 05 min`, `2 d 4 h`."""
+    if value_s is None:
+        return NOTHING
+    total = round(value_s)
+    if total < 60:
+        return f"{total}{THIN}s"
+    minutes = total // 60
+    if minutes < 60:
+        return f"{minutes}{THIN}min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}{THIN}h {minutes:02d}{THIN}min"
+    return f"{hours // 24}{THIN}d {hours % 24}{THIN}h"
+
+
+def gpu_hours(value_ms: float) -> str:
+    """Return GPU time: minutes below one hour, else hours."""
+    hours = value_ms / 3.6e6
+    return f"{hours * 60:.0f}{THIN}GPU-min" if hours < 1 else f"{_digits(hours)}{THIN}GPU-h"
+
+
+def clock(value_us: int | None) -> str:
+    """Return the UTC time of day with seconds."""
+    return NOTHING if value_us is None else f"{utc_from_us(value_us):%H:%M:%S}"
+
+
+def minute(value_us: int | None, as_of_us: int | None = None) -> str:
+    """Return the UTC time to the minute, with the day where it is another one."""
+    if value_us is None:
+        return NOTHING
+    value = utc_from_us(value_us)
+    same_day = as_of_us is not None and utc_from_us(as_of_us).date() == value.date()
+    return f"{value:%H:%M}" if same_day else f"{value:%d %b %H:%M}"

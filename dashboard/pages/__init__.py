@@ -1,0 +1,12 @@
+"""The pages, in the order of the navigation. A new page is one module and one entry here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboard.pages import fleet
+from dashboard.pages.page import Page
+
+PAGES: Final[tuple[Page, ...]] = (fleet.PAGE,)
+
+__all__ = ["PAGES", "Page"]

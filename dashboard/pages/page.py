@@ -1,0 +1,90 @@
+"""What a page is, and the pieces that pages share."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dash import Dash, dcc, html
+
+from dashboard import theme
+from dashboard.models import ReadModels
+from dashboard.wrap import aria
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of the web app.
+
+    Attributes:
+        path: URL path.
+        title: name in the navigation and in the browser's tab.
+        layout: returns its components.
+        register: adds its callbacks.
+    """
+
+    path: str
+    title: str
+    layout: Callable[[], html.Div]
+    register: Callable[[Dash, ReadModels], None]
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], label: str, numbers: Sequence[int] = ()
+) -> html.Div:
+    """Return a table that scrolls by itself and can be reached by keyboard.
+
+    Args:
+        columns: headers with units.
+        rows: cells, as text or components.
+        label: what the table is, for screen readers.
+        numbers: columns that stand right.
+    """
+    right = set(numbers)
+
+    def cell(kind: Any, at: int, value: Any, **more: Any) -> Any:
+        return kind(value, className="number" if at in right else "", **more)
+
+    head = html.Thead(html.Tr([cell(html.Th, at, c, scope="col") for at, c in enumerate(columns)]))
+    body = html.Tbody(
+        [html.Tr([cell(html.Td, at, value) for at, value in enumerate(row)]) for row in rows]
+    )
+    return html.Div(
+        html.Table([head, body], className="table"),
+        className="table-scroll",
+        tabIndex=0,
+        role="region",
+        **aria(label=label),
+    )
+
+
+def chart(graph_id: str, label: str, described_by: str, height_px: int) -> html.Div:
+    """Return an empty graph with the one configuration, named for screen readers."""
+    return html.Div(
+        dcc.Graph(
+            id=graph_id,
+            figure={"data": [], "layout": theme.layout("light", height=height_px)},
+            config=cast(Any, theme.GRAPH_CONFIG),
+            clear_on_unhover=True,
+            style={"height": f"{height_px}px"},
+        ),
+        role="img",
+        className="chart",
+        **aria(label=label, describedby=described_by),
+    )
+
+
+def numbers_view(summary_id: str, body_id: str, text: str) -> html.Details:
+    """Return the collapsed table view of a chart; its rows are made when it is opened."""
+    return html.Details(
+        [html.Summary(text, id=summary_id, n_clicks=0), html.Div(id=body_id)],
+        className="numbers",
+    )
+
+
+def version(value: Any) -> str:
+    """Return a short mark that changes when the value does."""
+    return f"{zlib.crc32(json.dumps(value, sort_keys=True, default=str).encode()):08x}"
