@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from collector.poller import EXIT_SPOOL_DAMAGED
 from collector.shipper import Connection, LaneConfig, LaneShipper
-from collector.spool import Spool, SpoolDamagedError, put_aside_if_damaged
+from collector.spool import EXIT_SPOOL_DAMAGED, Spool, SpoolDamagedError, put_aside_if_damaged
 from idlewatt.clock import Clock
 from idlewatt.errors import ConfigError, StoreError, UsageError
 from idlewatt.model import Lane

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.attribution import AllocationSource
+from collector.identity import NodeIdentity
 from collector.nvml import Nvml
-from collector.sampler import Facts, NodeIdentity, Sampler, Second
-from collector.spool import Spool, SpoolDamagedError, gap_row
+from collector.sampler import Facts, Sampler, Second
+from collector.spool import EXIT_SPOOL_DAMAGED, Spool, SpoolDamagedError, gap_row
 from collector.ticks import ClockSetBackError, Due, Missed, TickGrid
 from idlewatt.clock import Clock
 from idlewatt.units import US_PER_S
 
-EXIT_SPOOL_DAMAGED: Final = 7
 HEARTBEAT: Final = b"."
 TRIM_EVERY: Final = 60
 _STATE: Final = "counters"

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from collector import nvml as nv
-from idlewatt import __version__
 from idlewatt.columns import Group
-from idlewatt.errors import ConfigError
 from idlewatt.model import PowerScope
 from idlewatt.units import MIB
 
 _SM_CLOCK, _MEM_CLOCK = 1, 2
 _TEMPERATURE_GPU = 0
-_MACHINE_ID: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,24 +346,3 @@ def memory_getter(nvml: nv.Nvml, handle: Any) -> nv.Getter:
     buffer = nvml.lib.c_nvmlMemory_v2_t()
     buffer.version = nvml.lib.nvmlMemory_v2
     return nv.Getter(nvml, handle, ("nvmlDeviceGetMemoryInfo_v2",), buffer)
-
-
-def node_row(node_id: str, now_us: int, rack: str, cluster: str) -> tuple[Any, ...]:
-    """Return this node's row of the node table."""
-    return (node_id, now_us, platform.node() or None, rack or None, cluster or None, __version__)
-
-
-def machine_id(paths: Sequence[Path] = _MACHINE_ID) -> str:
-    """Return the machine's stable identity.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    for path in paths:
-        try:
-            text = path.read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        if text:
-            return text
-    raise ConfigError("this machine has no machine id; set agent.node_id")

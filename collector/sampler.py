@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from collector import nvml as nv
 from collector.energy import CounterState
-from collector.probe import Device, LostError, Plan, identity, inventory, node_row, probe
+from collector.identity import NodeIdentity
+from collector.probe import Device, LostError, Plan, identity, inventory, probe
 from collector.reader import DeviceReader, Moment, Row
 from collector.ticks import Due, Missed
 from idlewatt.clock import Clock
@@ -31,15 +32,6 @@ MEASURED: Final = tuple(
 Facts = dict[str, list[tuple[Any, ...]]]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
-    """Who this node is."""
-
-    node_id: str
-    rack: str = ""
-    cluster: str = ""
 
 
 @dataclass(slots=True)
@@ -137,8 +129,7 @@ class Sampler:
         """Find the devices and return inventory and capabilities."""
         now_us = self._clock.now_us()
         second = Second()
-        node = self._node
-        second.add("node", node_row(node.node_id, now_us, node.rack, node.cluster))
+        second.add("node", self._node.row(now_us))
         for slot in self._slots:
             self._open(slot, second, now_us)
         return second.facts

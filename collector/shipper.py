@@ -7,22 +7,21 @@ what it has already committed.
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import logging
 import random
 import sqlite3
 import threading
-import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from collector.batcher import next_batch
+from collector.http1 import HttpConnection, parse_url
 from collector.spool import Spool, SpoolDamagedError, StoredBatch
+from idlewatt import __version__
 from idlewatt.clock import Clock
-from idlewatt.errors import ConfigError, ServerUnreachableError
+from idlewatt.errors import ServerUnreachableError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_S
 from idlewatt.wire import CONTENT_TYPE
@@ -33,7 +32,6 @@ TIMEOUT_S: Final = 10.0
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
 AUTH_RETRY_S: Final = 30.0
-_MAX_ANSWER_BYTES: Final = 1 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +71,7 @@ class Transport(Protocol):
 
 
 class Connection:
-    """A kept-alive HTTP connection to the ingest endpoint.
+    """A kept-alive connection to the ingest endpoint.
 
     Args:
         url: base address of the server, `http://` or `https://`.
@@ -85,21 +83,8 @@ class Connection:
     """
 
     def __init__(self, url: str, token: Callable[[], str], timeout_s: float = TIMEOUT_S) -> None:
-        parts = urllib.parse.urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise ConfigError(f"server address {url!r} is not http(s)://HOST[:PORT]")
-        self._path = parts.path.rstrip("/") + INGEST_PATH
+        self._http = HttpConnection(parse_url(url), timeout_s)
         self._token = token
-        self._url = url
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        self._http = kind(parts.hostname, port, timeout=timeout_s)
-        self._used = False
 
     def post(self, body: bytes, given_up: tuple[int, int] | None = None) -> Answer:
         """Return the server's answer to a batch.
@@ -107,40 +92,18 @@ class Connection:
         Raises:
             ServerUnreachableError: there was none; whether it was committed is unknown.
         """
-        headers = {"Content-Type": CONTENT_TYPE}
+        headers = {"Content-Type": CONTENT_TYPE, "User-Agent": f"idlewatt-agent/{__version__}"}
         token = self._token()
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if given_up is not None:
             headers[GIVEN_UP_HEADER] = f"{given_up[0]}-{given_up[1]}"
-        reused = self._used
-        try:
-            return self._send(body, headers)
-        except (OSError, http.client.HTTPException) as exc:
-            self.close()
-            if not (reused and isinstance(exc, (ConnectionError, http.client.BadStatusLine))):
-                raise ServerUnreachableError(f"no answer from {self._url}: {_words(exc)}") from exc
-        try:  # the server had closed the idle connection: a fresh one at once
-            return self._send(body, headers)
-        except (OSError, http.client.HTTPException) as exc:
-            self.close()
-            raise ServerUnreachableError(f"no answer from {self._url}: {_words(exc)}") from exc
-
-    def _send(self, body: bytes, headers: dict[str, str]) -> Answer:
-        self._http.request("POST", self._path, body, headers)
-        with contextlib.closing(self._http.getresponse()) as response:
-            raw = response.read(_MAX_ANSWER_BYTES)
-            self._used = not response.will_close
-            return parse_answer(response.status, raw, response.getheader("Retry-After"))
+        response = self._http.post(INGEST_PATH, headers, body)
+        return parse_answer(response.status, response.body, response.headers.get("retry-after"))
 
     def close(self) -> None:
         """Drop the connection; the next post opens another."""
-        self._used = False
         self._http.close()
-
-
-def _words(exc: Exception) -> str:
-    return str(exc) or type(exc).__name__
 
 
 def parse_answer(status: int, raw: bytes, retry_after: str | None) -> Answer:

@@ -31,6 +31,7 @@ FILE_NAME: Final = "spool.db"
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 5.0
 QUARANTINE_KEEP: Final = 32
+EXIT_SPOOL_DAMAGED: Final = 7  # exit code of a process that found the spool damaged
 _TRIM_TO: Final = 0.95
 
 Row = Sequence[Any]

@@ -6,18 +6,18 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from collector.agent import AgentConfig, Supervisor, TokenFile
 from collector.attribution import AllocationSource, NoAllocations
-from collector.poller import PollerConfig, run_poller, sample_once
-from collector.probe import machine_id
-from collector.sampler import NodeIdentity
+from collector.identity import NodeIdentity, machine_id
 from idlewatt.cli import output
 from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.columns import GPU_SAMPLE
 from idlewatt.config import Settings, lookup, parse_value
 from idlewatt.errors import UsageError
+
+if TYPE_CHECKING:  # supervisor and poller are two light processes: each imports its own part
+    from collector.agent import AgentConfig
 
 HELP: Final = "sample this node's GPUs each second and ship the samples"
 
@@ -86,20 +86,26 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     clock = SystemClock()
     load_driver, make_source = _driver(args, settings)
     if args.once:
+        from collector.poller import sample_once
+
         load_driver()
         return _print_once(sample_once(node, clock), args.json)
     if args.poller:
-        config = PollerConfig(
-            node, settings.path("agent.spool_dir"), settings.integer("agent.spool_max_mib")
-        )
-        return run_poller(config, load_driver, make_source, clock)
-    return Supervisor(
-        agent_config(settings, node.node_id), poller_argv(args, settings), clock
-    ).run()
+        from collector.poller import PollerConfig, run_poller
+
+        spool_dir = settings.path("agent.spool_dir")
+        poller = PollerConfig(node, spool_dir, settings.integer("agent.spool_max_mib"))
+        return run_poller(poller, load_driver, make_source, clock)
+    from collector.agent import Supervisor
+
+    config = agent_config(settings, node.node_id)
+    return Supervisor(config, poller_argv(args, settings), clock).run()
 
 
 def agent_config(settings: Settings, node_id: str) -> AgentConfig:
     """Return the agent's configuration from the settings."""
+    from collector.agent import AgentConfig, TokenFile
+
     token: Callable[[], str] = lambda: settings.text("agent.token")  # noqa: E731
     if settings.text("agent.token_file"):
         token = TokenFile(settings.path("agent.token_file"))
