@@ -98,6 +98,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "server.port", int, 8050, "", "port of pages, API and health", minimum=0, maximum=65535
     ),
+    Setting(
+        "server.hosts", str, "", "", "further host names it answers to (a proxy's), comma separated"
+    ),
+    Setting(
+        "server.insecure_bind",
+        bool,
+        False,
+        "",
+        "allow another address than loopback, without TLS; everyone who reaches it may query",
+    ),
     Setting("server.data_dir", str, "idlewatt-data", "", "where the warehouse lives"),
     Setting(
         "server.tokens_file", str, "", "", "TOML of node tokens; empty means <data_dir>/tokens.toml"
@@ -116,6 +126,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(
         "server.seal_quiet_s", int, 20, "s", "and only after so long without new rows", minimum=0
+    ),
+    Setting(
+        "server.keep_replaced_h", int, 24, "h", "replaced segment files stay so long", minimum=1
+    ),
+    Setting(
+        "server.analyst_every_s", int, 300, "s", "analyst.duckdb is renewed so often", minimum=1
     ),
     Setting("server.memory_mib", int, 2048, "MiB", "memory limit of the database", minimum=64),
     Setting("server.threads", int, 2, "", "threads of the database", minimum=1),

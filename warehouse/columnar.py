@@ -135,7 +135,9 @@ def _validity(found: Sequence[ColumnData | None], rows: Sequence[int]) -> BoolAr
 
 def bits(data: bytes, rows: int) -> BoolArray:
     """Return the first `rows` bits of a bitmap, least significant first."""
-    return np.unpackbits(np.frombuffer(data, np.uint8), count=rows, bitorder="little").view(np.bool_)
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=rows, bitorder="little").view(
+        np.bool_
+    )
 
 
 def _bitmap(valid: BoolArray | None) -> Any:

@@ -187,7 +187,9 @@ class Committer:
         work.rows.setdefault(name, []).extend(good)
         names = [column.name for column in spec]
         for row in bad:
-            self._quarantine(work, batch, name, "impossible time", dict(zip(names, row, strict=True)))
+            self._quarantine(
+                work, batch, name, "impossible time", dict(zip(names, row, strict=True))
+            )
         outcome.rows += len(good)
         outcome.quarantined += len(bad)
 
@@ -242,7 +244,10 @@ class Committer:
         return self._newest(work.samples, stamps, good)
 
     def _newest(
-        self, samples: list[tuple[Batch, Table]], stamps: columnar.IntArray, good: columnar.BoolArray
+        self,
+        samples: list[tuple[Batch, Table]],
+        stamps: columnar.IntArray,
+        good: columnar.BoolArray,
     ) -> dict[str, int]:
         newest: dict[str, int] = {}
         begin = 0
@@ -298,9 +303,7 @@ class Committer:
             first = int(columnar.values_i64("ts_utc", [table]).min())
             end = max(start, min(first - US_PER_S, self._store.clock.now_us()))
         detail = f"{header.lane} batches {span[0]}-{span[1]} of epoch {header.epoch} were given up"
-        work.rows.setdefault("gap", []).append(
-            given_up_gap(header.node_id, (start, end), detail)
-        )
+        work.rows.setdefault("gap", []).append(given_up_gap(header.node_id, (start, end), detail))
 
     def _store_odd(self, con: duckdb.DuckDBPyConnection, work: _Work) -> None:
         for row in work.quarantine:
@@ -330,4 +333,3 @@ class Committer:
 
 def _printable(word: str) -> bool:
     return 0 < len(word) <= _MAX_NAME and word.isprintable()
-

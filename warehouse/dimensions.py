@@ -78,9 +78,7 @@ def merge(dimension: Dimension, rows: Iterable[Row]) -> list[Row]:
         merged[key] = (
             row
             if before is None
-            else tuple(
-                old if new is None else new for old, new in zip(before, row, strict=True)
-            )
+            else tuple(old if new is None else new for old, new in zip(before, row, strict=True))
         )
     return list(merged.values())
 
@@ -151,9 +149,7 @@ def given_up_gap(node_id: str, span_us: tuple[int, int], detail: str) -> Row:
     return tuple(values.get(column.name) for column in TABLES["gap"])
 
 
-def note_hours(
-    con: duckdb.DuckDBPyConnection, layout: Layout, deltas: dict[int, int]
-) -> None:
+def note_hours(con: duckdb.DuckDBPyConnection, layout: Layout, deltas: dict[int, int]) -> None:
     """Bump `hour_change` for hours whose rows changed, with how many more or fewer there are."""
     for hour_us, delta in deltas.items():
         con.execute(

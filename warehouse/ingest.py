@@ -28,7 +28,7 @@ from typing import Final
 import duckdb
 
 from idlewatt.errors import AuthError, IdlewattError, UnavailableError, WireError
-from idlewatt.units import MIB, US_PER_MS
+from idlewatt.units import MIB
 from idlewatt.wire import Batch, decode_batch
 from warehouse.commit import Committer, Outcome
 from warehouse.metrics import Metrics
@@ -95,6 +95,16 @@ class Ingestor:
     def newest_us(self) -> int | None:
         """Return the newest `ts_utc` ever committed, in µs; None where there is none."""
         return self._committer.newest_us
+
+    @property
+    def superseded(self) -> int:
+        """Return how many rows lost against another epoch since start."""
+        return self._committer.superseded
+
+    @property
+    def unknown(self) -> int:
+        """Return how many kinds of unknown tables and columns were seen since start."""
+        return len(self._committer.unknown_seen)
 
     @property
     def disk_low(self) -> bool:
@@ -260,5 +270,3 @@ def parse_given_up(text: str) -> tuple[int, int]:
     if not 1 <= int(first) <= int(last):
         raise WireError("Idlewatt-Given-Up needs 1 <= first <= last")
     return int(first), int(last)
-
-

@@ -13,6 +13,7 @@ import duckdb
 
 from idlewatt.clock import Clock, us_from_utc, utc_from_us
 from warehouse import schema
+from warehouse.queries import load
 from warehouse.schema import rows_of
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,12 @@ class Segment:
 class Layout:
     """The writer's picture of `live_table` and `segment`.
 
+    Attributes:
+        root: folder of the segments of `gpu_sample`.
+        live: live tables by name.
+        segments: usable segments by path.
+        last_write_us: when each live table last took rows, as far as this process saw.
+
     Methods that take a connection run on the writer thread, inside its transaction. The store
     calls `finish` before it commits and `load` after it rolled back.
     """
@@ -58,6 +65,7 @@ class Layout:
         self.root = root
         self.live: dict[str, LiveTable] = {}
         self.segments: dict[str, Segment] = {}
+        self.last_write_us: dict[str, int] = {}
         self._change_seq = 0
         self._dirty = False
 
@@ -71,7 +79,7 @@ class Layout:
         }
         self.segments = {
             row[0]: Segment(row[0], us_from_utc(row[1]), row[2], us_from_utc(row[3]), *row[4:])
-            for row in rows_of(con, schema.load("statements/segments_usable"))
+            for row in rows_of(con, load("statements/segments_usable"))
         }
         newest = rows_of(con, "SELECT coalesce(max(change_seq), 0) FROM hour_change")
         self._change_seq = int(newest[0][0])
@@ -101,7 +109,7 @@ class Layout:
                 return table
         generation = max((table.generation for table in tables), default=0) + 1
         name = f"live_{utc_from_us(hour_us):%Y%m%d%H}_{generation}"
-        con.execute(f"CREATE TABLE {name} AS SELECT * FROM gpu_sample_none")
+        con.execute(f"CREATE TABLE {name} AS SELECT * FROM gpu_sample_none")  # noqa: S608
         con.execute(
             "INSERT INTO live_table VALUES (?, ?, ?, false, 0)", [name, naive(hour_us), generation]
         )
@@ -133,13 +141,14 @@ class Layout:
         con.execute("DELETE FROM live_table WHERE name = ?", [name])
         con.execute(f"DROP TABLE {name}")
         del self.live[name]
+        self.last_write_us.pop(name, None)
         self._dirty = True
 
     def add_segment(
         self, con: duckdb.DuckDBPyConnection, segment: Segment, row: dict[str, Any]
     ) -> None:
         """Catalogue a segment file; `row` holds its catalogue columns."""
-        con.execute(schema.load("statements/segment_insert"), row)
+        con.execute(load("statements/segment_insert"), row)
         self.segments[segment.path] = segment
         self._dirty = True
 

@@ -85,16 +85,16 @@ def create_views(
         path.stem for path in (sql_root() / "views").glob("*.sql") if path.stem != SAMPLE_VIEW
     )
     while waiting:
-        failed: list[tuple[str, duckdb.Error]] = []
+        failed: dict[str, duckdb.Error] = {}
         for name in waiting:
             try:
                 con.execute(load(f"views/{name}"))
             except duckdb.Error as exc:
-                failed.append((name, exc))
+                failed[name] = exc
         if len(failed) == len(waiting):
-            name, exc = failed[0]
-            raise StoreError(f"view {name} cannot be made: {exc}") from exc
-        waiting = [name for name, _ in failed]
+            first, why = next(iter(failed.items()))
+            raise StoreError(f"view {first} cannot be made: {why}") from why
+        waiting = list(failed)
 
 
 def create_sample_view(

@@ -228,7 +228,7 @@ def _lock(root: Path) -> int:
 
 def _connect(file: Path, settings: Settings, clock: Clock, problems: list[str]) -> Connection:
     """Return a connection; a log that cannot be replayed is put aside and the rest opens."""
-    config = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{settings.integer('server.memory_mib')}MiB",
         "threads": settings.integer("server.threads"),
         "checkpoint_threshold": CHECKPOINT_THRESHOLD,

@@ -76,8 +76,7 @@ class Unique:
             keys: their ts_utc in µs, GPU number (of `gpu_numbers`) and epoch.
             now_us: the time, for files that are replaced.
         """
-        stamps, gpus, epochs = keys
-        hours = stamps // US_PER_HOUR
+        hours = keys[0] // US_PER_HOUR
         placed = []
         for hour in np.unique(hours):
             rows = np.nonzero(hours == hour)[0]
@@ -90,7 +89,7 @@ class Unique:
                 kept = np.setdiff1d(kept, lost, assume_unique=True)
                 losers += len(lost)
             if len(kept):
-                self._insert(con, hour_us, samples, kept)
+                self._insert(con, hour_us, samples, kept, now_us)
             placed.append(Placed(hour_us, len(kept), replaced, losers))
         return placed
 
@@ -130,7 +129,9 @@ class Unique:
             self._hours.move_to_end(hour_us)
             return ranges
         ranges = _Ranges()
-        sources = self._sources(hour_us, [segment.path for segment in self._layout.segments_of(hour_us)])
+        sources = self._sources(
+            hour_us, [segment.path for segment in self._layout.segments_of(hour_us)]
+        )
         if sources:
             text = load("statements/gpu_ranges").replace("/* sources */", sources)
             found = rows_of(con, text)
@@ -200,7 +201,7 @@ class Unique:
     def _remove(
         self, con: duckdb.DuckDBPyConnection, hour_us: int, source: str, now_us: int
     ) -> None:
-        """Remove the rows whose keys stand in `winner`; a segment's other rows become live again."""
+        """Remove the rows named in `winner`; a segment's other rows become live again."""
         table = self._layout.live.get(source)
         if table is not None:
             con.execute(load("statements/delete_winners").replace("/* table */", source))
@@ -215,16 +216,18 @@ class Unique:
         self._layout.retire_segment(con, source, now_us)
 
     def _insert(
-        self, con: duckdb.DuckDBPyConnection, hour_us: int, samples: pa.Table, rows: IntArray
+        self,
+        con: duckdb.DuckDBPyConnection,
+        hour_us: int,
+        samples: pa.Table,
+        rows: IntArray,
+        now_us: int,
     ) -> None:
         table = self._layout.open_table(con, hour_us)
+        self._layout.last_write_us[table.name] = now_us
         part: Any = samples if len(rows) == samples.num_rows else samples.take(pa.array(rows))
         con.register("arrived", part)
         try:
             con.execute(load("statements/sample_insert").replace("/* table */", table.name))
         finally:
             con.unregister("arrived")
-
-    def forget(self) -> None:
-        """Drop what is held in memory; after a rollback GPU numbers stay valid, ranges may not."""
-        self._hours.clear()

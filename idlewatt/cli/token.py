@@ -1,0 +1,53 @@
+"""`idlewatt token`: the tokens by which nodes may write their own rows."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from idlewatt.cli import output
+from idlewatt.config import Settings
+from warehouse.tokens import Tokens, tokens_path
+
+HELP = "create and list the tokens of nodes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add flags."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make a node's token and print it")
+    create.add_argument("node", metavar="NODE", help="node id, as the agent sends it")
+    create.add_argument("--replace", action="store_true", help="make a new one; the old one dies")
+    create.add_argument("--json", action="store_true", help="print JSON")
+    listing = actions.add_parser("list", help="list the nodes that have a token")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--data-dir", metavar="DIR", help="short for --set server.data_dir=DIR")
+    parser.epilog = (
+        "The tokens lie in <data_dir>/tokens.toml; a running server sees a new one at once.\n\n"
+        "examples:\n"
+        "  idlewatt token create node-1 > /etc/idlewatt/token\n"
+        "  idlewatt token create node-1 --replace\n"
+        "  idlewatt token list"
+    )
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Create or list."""
+    folder = Path(args.data_dir).expanduser() if args.data_dir else None
+    tokens = Tokens(tokens_path(settings, folder))
+    if args.action == "create":
+        token = tokens.create(args.node, replace=args.replace)
+        if args.json:
+            output.emit_json({"node_id": args.node, "token": token})
+        else:
+            output.say(token)
+        return 0
+    # The secret itself is never listed; its start tells which one it is.
+    rows = [{"node_id": node, "token": f"{token[:7]}…"} for node, token in tokens.nodes().items()]
+    if args.json:
+        output.emit_json(rows)
+    elif rows:
+        output.say(output.table(["node_id", "token"], [list(row.values()) for row in rows]))
+    else:
+        output.say(f"no node has a token yet in {tokens.path}")
+    return 0

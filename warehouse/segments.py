@@ -1,0 +1,188 @@
+"""Sealing: a finished hour's live table becomes sorted Parquet, in one switch.
+
+Freeze (late rows go to a further table), copy beside ingest, then catalogue, view and DROP in one
+transaction. A table that lost rows to a higher epoch while it was copied is copied again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from idlewatt.clock import us_from_utc, utc_from_us
+from idlewatt.errors import StoreError
+from idlewatt.units import US_PER_HOUR, US_PER_S
+from warehouse.layout import LiveTable, Segment, naive
+from warehouse.queries import load
+from warehouse.schema import parquet_list, rows_of
+from warehouse.store import Connection, Store
+
+log = logging.getLogger(__name__)
+
+SHARD_ROWS: Final = 4_000_000
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A segment file on disk and its catalogue row."""
+
+    segment: Segment
+    row: dict[str, Any]
+
+
+def due_tables(store: Store, quiet_since_us: dict[str, int]) -> list[LiveTable]:
+    """Return the live tables to seal now, oldest hour first; frozen ones are always due.
+
+    Args:
+        store: the warehouse.
+        quiet_since_us: when each table last took rows, as far as seen.
+    """
+    now_us = store.clock.now_us()
+    after_us = store.settings.integer("server.seal_after_s") * US_PER_S
+    quiet_us = store.settings.integer("server.seal_quiet_s") * US_PER_S
+    due = []
+    for table in list(store.layout.live.values()):
+        over = table.hour_us + US_PER_HOUR + after_us <= now_us
+        quiet = quiet_since_us.get(table.name, 0) + quiet_us <= now_us
+        if table.frozen or (over and quiet):
+            due.append(table)
+    return sorted(due, key=lambda table: (table.hour_us, table.generation))
+
+
+def seal(store: Store, name: str) -> int | None:
+    """Seal one live table; return its rows, or None where it changed meanwhile (try again).
+
+    Raises:
+        StoreError: what was written is not what the table holds.
+    """
+    table = store.write(lambda con: _freeze(store, con, name))
+    if table is None:
+        return None
+    written: list[Written] = []
+    try:
+        written = _write_files(store, table)
+        done = store.write(lambda con: _switch(store, con, table, written))
+    except BaseException:
+        _unlink(store, written)
+        raise
+    if not done:
+        _unlink(store, written)
+        return None
+    return sum(item.segment.rows for item in written)
+
+
+def _freeze(store: Store, con: Connection, name: str) -> LiveTable | None:
+    table = store.layout.live.get(name)
+    if table is None or table.frozen:
+        return table
+    return store.layout.freeze(con, name)
+
+
+def _switch(store: Store, con: Connection, table: LiveTable, written: list[Written]) -> bool:
+    if store.layout.live.get(table.name) != table:
+        return False
+    for item in written:
+        store.layout.add_segment(con, item.segment, item.row)
+    store.layout.drop_table(con, table.name)
+    return True
+
+
+def _write_files(store: Store, table: LiveTable) -> list[Written]:
+    """Return the files written from one snapshot of a frozen table."""
+    folder = store.layout.root / f"day={utc_from_us(table.hour_us):%Y-%m-%d}"
+    folder /= f"hour={utc_from_us(table.hour_us):%H}"
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Written] = []
+    cursor = store.cursor()
+    try:
+        cursor.execute("BEGIN TRANSACTION READ ONLY")
+        total = int(rows_of(cursor, f"SELECT count(*) FROM {table.name}")[0][0])  # noqa: S608
+        for number, (low, high) in enumerate(_shards(cursor, table, total)):
+            stem = f"g{table.generation:03d}-s{number:03d}-{secrets.token_hex(4)}.parquet"
+            file = folder / stem
+            text = load("statements/seal").replace("/* table */", table.name)
+            text = text.replace("/* file */", str(file).replace("'", "''"))
+            text = text.replace("/* low */", _quote(low)).replace("/* high */", _quote(high))
+            cursor.execute(text)
+            written.append(_describe(store, cursor, table, file))
+    except BaseException:
+        _unlink(store, written)
+        raise
+    finally:
+        cursor.close()
+    sealed = sum(item.segment.rows for item in written)
+    if sealed != total:
+        _unlink(store, written)
+        raise StoreError(f"sealing {table.name} wrote {sealed} rows of {total}; it stays live")
+    return written
+
+
+def _shards(cursor: Connection, table: LiveTable, total: int) -> list[tuple[str, str]]:
+    """Return inclusive GPU ranges of about SHARD_ROWS rows each; none for an empty table."""
+    names = [
+        name
+        for (name,) in rows_of(
+            cursor,
+            f"SELECT DISTINCT gpu_uuid FROM {table.name} ORDER BY gpu_uuid",  # noqa: S608
+        )
+    ]
+    if not names:
+        return []
+    count = min(len(names), -(-total // SHARD_ROWS))
+    edges = [len(names) * number // count for number in range(count + 1)]
+    return [(names[a], names[b - 1]) for a, b in itertools.pairwise(edges)]
+
+
+def _describe(store: Store, cursor: Connection, table: LiveTable, file: Path) -> Written:
+    """Return the catalogue row of a file, read back from it after it reached the disk."""
+    digest, size = _settle(file)
+    text = load("statements/segment_facts").replace("/* file */", parquet_list([str(file)]))
+    rows, first, last, low, high = rows_of(cursor, text)[0]
+    path = str(file.relative_to(store.layout.root))
+    segment = Segment(path, table.hour_us, rows, us_from_utc(last), low, high, size)
+    row = {
+        "path": path,
+        "hour_utc": naive(table.hour_us),
+        "rows": rows,
+        "min_ts_utc": first,
+        "max_ts_utc": last,
+        "min_gpu_uuid": low,
+        "max_gpu_uuid": high,
+        "size_bytes": size,
+        "sha256": digest,
+        "sealed_utc": naive(store.clock.now_us()),
+    }
+    return Written(segment, row)
+
+
+def _settle(file: Path) -> tuple[str, int]:
+    """Return SHA-256 and size of a file, after it and its folder reached the disk."""
+    digest = hashlib.sha256()
+    size = 0
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return digest.hexdigest(), size
+
+
+def _unlink(store: Store, written: list[Written]) -> None:
+    for item in written:
+        (store.layout.root / item.segment.path).unlink(missing_ok=True)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
