@@ -4,7 +4,7 @@
 
     with Store.open(data_dir, settings, clock) as store:
         ingestor = Ingestor(store)
-        app = build_app(store, ingestor, Tokens(tokens_path(settings, data_dir)), settings, clock,
+        app = build_app(store, ingestor, Tokens(tokens_path(settings)), settings, clock,
                         wsgi=dash.server)
         with Sealer(store, ingestor.metrics):
             serve(app, settings, on_ready=lambda url: output.say(url))

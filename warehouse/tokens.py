@@ -31,11 +31,11 @@ _PREFIX: Final = "iw_"
 _MIN_LENGTH: Final = 16
 
 
-def tokens_path(settings: Settings, data_dir: Path | None = None) -> Path:
-    """Return where the tokens are kept: `server.tokens_file`, else in the data folder."""
+def tokens_path(settings: Settings) -> Path:
+    """Return where the tokens are kept: `server.tokens_file`, else in `server.data_dir`."""
     if settings.text("server.tokens_file"):
         return settings.path("server.tokens_file")
-    return (data_dir or settings.path("server.data_dir")) / "tokens.toml"
+    return settings.path("server.data_dir") / "tokens.toml"
 
 
 class Tokens:

@@ -85,7 +85,7 @@ class Unique:
             losers = len(rows) - len(kept)
             replaced = 0
             if len(suspects):
-                lost, replaced = self._settle(con, hour_us, samples, (suspects, epochs), now_us)
+                lost, replaced = self._settle(con, hour_us, samples, (suspects, keys[2]), now_us)
                 kept = np.setdiff1d(kept, lost, assume_unique=True)
                 losers += len(lost)
             if len(kept):

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the answer there")
     parser.add_argument("--url", help="server to ask (setting query.url)")
     parser.add_argument("--max-rows", type=int, metavar="N", help="cut the answer after N rows")
+    parser.set_defaults(flag_settings={"url": "query.url"})
     parser.add_argument("--timeout", type=float, metavar="S", help="stop the query after S seconds")
     parser.epilog = (
         "examples:\n"
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         asked["max_rows"] = args.max_rows
     if args.timeout is not None:
         asked["timeout_s"] = args.timeout
-    client = Client(args.url or settings.text("query.url"), settings.number("query.timeout_s"))
+    client = Client(settings.text("query.url"), settings.number("query.timeout_s"))
     if not given and args.name is None:
         return _loop(client, asked, form)
     asked |= _statement(args)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from idlewatt.cli import output
 from idlewatt.config import Settings
@@ -21,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--json", action="store_true", help="print JSON")
     listing = actions.add_parser("list", help="list the nodes that have a token")
     listing.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--data-dir", metavar="DIR", help="short for --set server.data_dir=DIR")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the warehouse lives")
+    parser.set_defaults(flag_settings={"data_dir": "server.data_dir"})
     parser.epilog = (
         "The tokens lie in <data_dir>/tokens.toml; a running server sees a new one at once.\n\n"
         "examples:\n"
@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Create or list."""
-    folder = Path(args.data_dir).expanduser() if args.data_dir else None
-    tokens = Tokens(tokens_path(settings, folder))
+    tokens = Tokens(tokens_path(settings))
     if args.action == "create":
         token = tokens.create(args.node, replace=args.replace)
         if args.json:
