@@ -6,6 +6,7 @@ import argparse
 
 from idlewatt.cli import output
 from idlewatt.config import Settings
+from idlewatt.errors import UsageError
 from warehouse.tokens import Tokens, tokens_path
 
 HELP = "create and list the tokens of nodes"
@@ -13,13 +14,10 @@ HELP = "create and list the tokens of nodes"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make a node's token and print it")
-    create.add_argument("node", metavar="NODE", help="node id, as the agent sends it")
-    create.add_argument("--replace", action="store_true", help="make a new one; the old one dies")
-    create.add_argument("--json", action="store_true", help="print JSON")
-    listing = actions.add_parser("list", help="list the nodes that have a token")
-    listing.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("action", choices=("create", "list"), help="what to do")
+    parser.add_argument("node", metavar="NODE", nargs="?", help="node id, as the agent sends it")
+    parser.add_argument("--replace", action="store_true", help="make a new one; the old one dies")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--data-dir", metavar="DIR", help="where the warehouse lives")
     parser.set_defaults(flag_settings={"data_dir": "server.data_dir"})
     parser.epilog = (
@@ -35,6 +33,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Create or list."""
     tokens = Tokens(tokens_path(settings))
     if args.action == "create":
+        if not args.node:
+            raise UsageError("`idlewatt token create` needs the id of a node")
         token = tokens.create(args.node, replace=args.replace)
         if args.json:
             output.emit_json({"node_id": args.node, "token": token})
