@@ -116,7 +116,7 @@ class Api:
                 check_host(request, self._hosts)
             route = find_route(self._routes, request.method, request.path)
             if route is None and self._wsgi is not None:
-                await self._wsgi(scope, receive, send)
+                await self._wsgi(scope, _coroutine(receive), send)
                 return
             if route is None:
                 raise HttpError(404, f"there is nothing at {request.path[:200]!r}")
@@ -316,6 +316,15 @@ def _check_limits(asked: QueryRequest) -> None:
         raise QueryError("max_rows is at least 1")
     if asked.timeout_s is not None and not 0 < asked.timeout_s < 1e6:
         raise QueryError("timeout_s is a positive number")
+
+
+def _coroutine(receive: Receive) -> Receive:
+    """Return `receive` as a coroutine function: granian's gives another kind of awaitable."""
+
+    async def pull() -> Any:
+        return await receive()
+
+    return pull
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
+from analysis import http as analysis_http
+from analysis import schedule
+from dashboard.app import build
+from dashboard.models import ReadModels
+from idlewatt.cli import output
+from idlewatt.clock import SystemClock
 from idlewatt.config import Settings
+from warehouse.api import build_app
+from warehouse.ingest import Ingestor
+from warehouse.sealer import Sealer
+from warehouse.serving import check_bind, serve
+from warehouse.store import Store
+from warehouse.tokens import Tokens, tokens_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,4 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT."""
-    raise SystemExit(2)
+    check_bind(settings)
+    clock = SystemClock()
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store.open(settings.path("server.data_dir"), settings, clock))
+        ingestor = Ingestor(store)
+        stack.callback(ingestor.close)
+        sealer = stack.enter_context(Sealer(store, ingestor.metrics))
+        analyses = schedule.start(store, settings, clock)
+        stack.callback(analyses.shutdown)
+        pages = build(ReadModels(store, clock, settings), settings)
+        app = build_app(
+            store,
+            ingestor,
+            Tokens(tokens_path(settings)),
+            settings,
+            clock,
+            routes=analysis_http.routes(store, settings, clock),
+            health=[analyses.health, lambda: sealer.problem],
+            metrics=[analyses.metrics],
+            wsgi=pages.server,
+        )
+        serve(app, settings, on_ready=lambda url: output.say(f"idlewatt serves {url}"))
+    return 0
