@@ -21,6 +21,8 @@ from idlewatt.units import US_PER_S
 
 DEFAULT_MODELS: Final = ("H100-SXM", "A100-SXM4-80GB", "H100-SXM", "L40S", "H100-SXM", "H100-SXM")
 DISPATCH_S: Final = 2.0
+QUEUE_DEPTH: Final = 5
+PATIENCE_S: Final = 3_600.0  # a job that finds no place for so long is cancelled
 HOUR_S: Final = 3_600.0
 
 
@@ -46,7 +48,7 @@ class ClusterSpec:
     models: tuple[str, ...] = DEFAULT_MODELS
     nodes_per_rack: int = 2
     cluster: str = "sim"
-    fill: float = 0.95
+    fill: float = 0.87
 
     @property
     def gpus(self) -> int:
@@ -116,7 +118,7 @@ KINDS: Final = (
         "training",
         "training",
         0.30,
-        (1, 1, 2, 2, 4, 4, 8),
+        (1, 1, 1, 2, 2, 2, 4, 4, 8),
         (0.5, 8.0),
         ("H100-SXM", "A100-SXM4-80GB"),
         ("llm-pretrain", "vision-finetune", "lora-sweep", "speech-train", "diffusion-train"),
@@ -204,7 +206,7 @@ class _Wish:
 
 
 class Schedule:
-    """All jobs of a cluster, extended on demand; first in, first out, whole GPUs."""
+    """All jobs of a cluster, extended on demand: whole GPUs, first come, small ones may pass."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
@@ -215,8 +217,7 @@ class Schedule:
         self._by_gpu: list[list[Job]] = [[] for _ in range(spec.gpus)]
         self._count = 0
         self._now_s = -1.0
-        self._pending: _Wish | None = None
-        self._submitted_s = 0.0
+        self._queue: list[tuple[float, _Wish]] = []
         self._populate()
 
     def jobs_on(self, gpu: int, from_s: float, to_s: float) -> list[Job]:
@@ -242,36 +243,42 @@ class Schedule:
         weights = np.array([kind.weight for kind in KINDS])
         kind = KINDS[int(rng.choice(len(KINDS), p=weights / weights.sum()))]
         size = min(int(rng.choice(kind.sizes)), self.spec.gpus_per_node)
-        if kind.name == "training" and self.spec.nodes >= 4 and rng.random() < 0.04:
-            size = 2 * self.spec.gpus_per_node
+        if self._count == 1 and self.spec.nodes >= 4:  # one job that spans nodes
+            kind, size = KINDS[0], 2 * self.spec.gpus_per_node
         low, high = np.log(kind.hours)
         life_s = float(np.exp(rng.uniform(low, high))) * HOUR_S
         return _Wish(self._count, kind, size, life_s, float(rng.exponential(60.0)), rng)
 
     def _populate(self) -> None:
         """Start with a cluster in the middle of its work; some jobs began long ago."""
-        while self._allocated() < self.spec.fill * self.spec.gpus:
+        misses = 0
+        while self._allocated() < self.spec.fill * self.spec.gpus and misses < QUEUE_DEPTH:
             wish = self._wish()
-            if not self._place(wish, -wish.life_s * float(wish.rng.uniform(0.02, 0.98))):
-                self._pending = wish
-                break
+            begun_s = -wish.life_s * float(wish.rng.uniform(0.02, 0.98))
+            if not self._place(wish, begun_s, begun_s - DISPATCH_S):
+                misses += 1
         self._now_s = 0.0
 
     def _step(self) -> None:
-        if self._pending is None and self._allocated() < self.spec.fill * self.spec.gpus:
-            self._pending = self._wish()
-            self._submitted_s = self._now_s + self._pending.delay_s
-        if self._pending is not None:
-            start_s = max(self._now_s, self._submitted_s) + DISPATCH_S
-            if self._ends and self._ends[0][0] <= start_s:
+        wanted = self._allocated() < self.spec.fill * self.spec.gpus
+        if wanted and len(self._queue) < QUEUE_DEPTH:
+            wish = self._wish()
+            submit_s = self._now_s + wish.delay_s
+            while self._ends and self._ends[0][0] <= submit_s:
                 self._finish()
-            elif self._place(self._pending, start_s):
-                self._pending = None
-                self._now_s = start_s
-            else:
-                self._finish()
-            return
-        self._finish()
+            self._now_s = submit_s
+            self._queue.append((submit_s, wish))
+        else:
+            self._finish()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Start what fits, oldest first; who has waited for too long gives up."""
+        for waiting in list(self._queue):
+            submit_s, wish = waiting
+            if self._place(wish, self._now_s + DISPATCH_S, submit_s):
+                self._queue.remove(waiting)
+        self._queue = [waiting for waiting in self._queue if self._now_s - waiting[0] <= PATIENCE_S]
 
     def _finish(self) -> None:
         end_s, number = heapq.heappop(self._ends)
@@ -282,34 +289,37 @@ class Schedule:
     def _find(self, wish: _Wish) -> tuple[int, ...] | None:
         per_node = self.spec.gpus_per_node
         need = min(wish.size, per_node)
-        fitting = [node for node, free in enumerate(self._free) if len(free) >= need]
-        whole = wish.size // per_node if wish.size > per_node else 1
-        if len(fitting) < whole:
+        whole = max(wish.size // per_node, 1)
+        by_model: dict[str, list[int]] = {}
+        for node, free in enumerate(self._free):
+            if len(free) >= need:
+                by_model.setdefault(self.spec.profile_of(node).key, []).append(node)
+        fitting = [nodes for nodes in by_model.values() if len(nodes) >= whole]
+        if not fitting:
             return None
 
         def rank(node: int) -> tuple[bool, int, int]:
             liked = self.spec.profile_of(node).key in wish.kind.prefers
             return (not liked, len(self._free[node]), node)
 
-        chosen = sorted(fitting, key=rank)[:whole]
-        if len({self.spec.profile_of(node).key for node in chosen}) > 1:
-            return None
+        ordered = [sorted(nodes, key=rank) for nodes in fitting]
+        chosen = min(ordered, key=lambda nodes: rank(nodes[0]))[:whole]
         return tuple(gpu for node in chosen for gpu in sorted(self._free[node])[:need])
 
-    def _place(self, wish: _Wish, start_s: float) -> bool:
+    def _place(self, wish: _Wish, start_s: float, submit_s: float) -> bool:
         gpus = self._find(wish)
         if gpus is None:
             return False
         for gpu in gpus:
             self._free[gpu // self.spec.gpus_per_node].remove(gpu)
-        job = self._job(wish, gpus, round(start_s, 3))
+        job = self._job(wish, gpus, round(start_s, 3), round(submit_s, 3))
         self._jobs[job.number] = job
         for gpu in gpus:
             self._by_gpu[gpu].append(job)
         heapq.heappush(self._ends, (job.end_s, job.number))
         return True
 
-    def _job(self, wish: _Wish, gpus: tuple[int, ...], start_s: float) -> Job:
+    def _job(self, wish: _Wish, gpus: tuple[int, ...], start_s: float, submit_s: float) -> Job:
         rng, kind = wish.rng, wish.kind
         end_s = round(start_s + wish.life_s, 3)
         # What comes before the first context: images, data, a person who reads mail first.
@@ -328,7 +338,7 @@ class Schedule:
             kind=kind.name,
             job_class=kind.job_class,
             gpus=gpus,
-            submit_s=round(start_s - DISPATCH_S - wish.delay_s, 3),
+            submit_s=submit_s,
             start_s=start_s,
             end_s=end_s,
             context_s=context_s,

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.simulator.cluster import ClusterSpec, Job, schedule_of
-from collector.simulator.device import SIGNALS, stable_key
+from collector.simulator.device import SIGNALS, Process, stable_key
 from collector.simulator.profiles import GpuProfile, Sensor
 from collector.simulator.workload import (
     ADDED_W,
     RATIO_COLUMNS,
     WIDTH,
-    WORK,
     Work,
     habit_of,
     level_table,
@@ -35,6 +34,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 IDLE_PHASE: Final = -1
+PID_BASE: Final = 20_000
+PIDS_PER_JOB: Final = 64
 _MIX_A: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B: Final = np.uint64(0x94D049BB133111EB)
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -51,7 +52,8 @@ def hash_bits(key: int, index: Ints) -> NDArray[np.uint64]:
 
 def hash_uniform(key: int, index: Ints) -> Floats:
     """Return a uniform number in [0, 1) for each index."""
-    return (hash_bits(key, index) >> np.uint64(11)) * 2.0**-53
+    result: Floats = (hash_bits(key, index) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return result
 
 
 def hash_normal(key: int, index: Ints) -> Floats:
@@ -60,7 +62,8 @@ def hash_normal(key: int, index: Ints) -> Floats:
     total = np.zeros(bits.shape)
     for shift in (0, 16, 32, 48):
         total += ((bits >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.float64)
-    return (total / 65_536.0 - 2.0) * np.sqrt(3.0)
+    result: Floats = (total / 65_536.0 - 2.0) * np.sqrt(3.0)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,8 @@ def noisy_mw(
     noise = hash_normal(board.key ^ (0x5A5A if average else 0xA5A5), number)
     sigma_w = power.noise_w.value + power.noise_ratio.value * mean_w
     shown_w = mean_w * (1.0 + board.gain) + sigma_w * noise
-    return np.rint(np.maximum(shown_w, 0.0) * 1_000).astype(np.int64)
+    result: Ints = np.rint(np.maximum(shown_w, 0.0) * 1_000).astype(np.int64)
+    return result
 
 
 def counter_mj(board: Board, energy_uj: Floats) -> Ints:
@@ -249,7 +253,8 @@ def counter_mj(board: Board, energy_uj: Floats) -> Ints:
     about ten times a second, and carries its own small gain error instead of the sensors'.
     """
     grown = np.floor(energy_uj * ((1.0 + board.counter_gain) / 1_000.0))
-    return grown.astype(np.int64) + board.counter_base_mj
+    result: Ints = grown.astype(np.int64) + board.counter_base_mj
+    return result
 
 
 def relax(target: Floats, first: float, tau_s: float) -> Floats:
@@ -261,12 +266,12 @@ def relax(target: Floats, first: float, tau_s: float) -> Floats:
     padded.ravel()[:size] = target
     steps = np.arange(block)
     lower = np.tril(decay ** np.maximum(steps[:, None] - steps[None, :], 0)) * (1.0 - decay)
-    driven = padded @ lower.T
+    driven: Floats = padded @ lower.T
     fading = decay ** (steps + 1.0)
     state = first
-    for row in driven:
-        row += fading * state
-        state = float(row[-1])
+    for number in range(driven.shape[0]):
+        driven[number] += fading * state
+        state = float(driven[number, -1])
     return driven.ravel()[:size]
 
 
@@ -287,4 +292,11 @@ def memory_bytes(spec: ClusterSpec, job: Job, profile: GpuProfile) -> int:
     return int(share * room_mib) * MIB
 
 
-__all__ = ["WORK", "Board", "Track", "board_of", "build_track", "sensor_mw", "temperature_c"]
+def processes_of(
+    spec: ClusterSpec, job: Job, rank: int, profile: GpuProfile
+) -> tuple[Process, ...]:
+    """Return the processes of a job on one of its GPUs; a few notebooks run two kernels."""
+    held = memory_bytes(spec, job, profile)
+    count = 2 if job.kind == "notebook" and job.number % 4 == 0 else 1
+    first = PID_BASE + job.number * PIDS_PER_JOB + 2 * (rank % (PIDS_PER_JOB // 2))
+    return tuple((first + extra, held // count) for extra in range(count))

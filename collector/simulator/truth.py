@@ -141,9 +141,7 @@ class _Seconds:
         """Return the facts about stamps in [first_s, last_s), hour by hour."""
         pieces = [
             _piece(spec, gpu, hour, (max(first_s, hour * S_PER_HOUR), last_s), keys)
-            for hour in range(
-                hour_of(first_s * US_PER_S), hour_of((last_s - 1) * US_PER_S) + 1
-            )
+            for hour in range(hour_of(first_s * US_PER_S), hour_of((last_s - 1) * US_PER_S) + 1)
         ]
         return _Seconds(
             resident=np.concatenate([piece.resident for piece in pieces]),

@@ -25,6 +25,7 @@ Codes = NDArray[np.int8]
 GAP: Final = -1
 DAY_S: Final = 86_400.0
 SEGMENT_S: Final = 600.0
+PIECE_S: Final = 1.5
 RATIO_COLUMNS: Final = 8  # the first columns of a level row are ratios, at most 1
 # A level row: SIGNALS, then these.
 KERNEL: Final = len(SIGNALS)  # share of time in which a kernel runs
@@ -235,7 +236,17 @@ def segment(seed: int, job: Job, rank: int, number: int) -> Work:
         starts, ends, phases = _batch(rng, habit)
     else:
         starts, ends, phases = _notebook(rng, habit)
-    return Work(starts, ends, phases.astype(np.int8), rng.normal(1.0, 0.03, starts.size))
+    return _uneven(rng, starts, ends, phases.astype(np.int8))
+
+
+def _uneven(rng: np.random.Generator, starts: Floats, ends: Floats, phases: Codes) -> Work:
+    """Return the work cut into pieces of at most `PIECE_S`, each a little more or less busy."""
+    pieces = np.ceil((ends - starts) / PIECE_S).astype(np.int64)
+    length = np.repeat((ends - starts) / pieces, pieces)
+    first = np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.repeat(starts, pieces) + (np.arange(length.size) - first) * length
+    scales = rng.normal(1.0, 0.06, length.size)
+    return Work(begins, begins + length, np.repeat(phases, pieces), scales)
 
 
 def work_of(seed: int, job: Job, rank: int, low_s: float, high_s: float) -> list[Work]:
