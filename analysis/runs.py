@@ -88,6 +88,11 @@ def take(runs: R, index: NDArray[np.int64] | BoolArray) -> R:
     return type(runs)(*(getattr(runs, f.name)[..., index] for f in fields(runs)))
 
 
+def within(runs: R, period_us: tuple[int, int]) -> R:
+    """Return the runs that begin in a half-open period of stamps."""
+    return take(runs, (runs.first_us >= period_us[0]) & (runs.first_us < period_us[1]))
+
+
 def concat(parts: Sequence[Runs]) -> Runs:
     """Return the runs of several parts in the order (gpu, first_us)."""
     joined = [

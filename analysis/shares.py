@@ -18,7 +18,7 @@ from analysis.frame import (
     columns_from_arrow,
     sort_order,
 )
-from analysis.runs import Intervals, Runs, raw_runs, stitch, take
+from analysis.runs import Intervals, Runs, raw_runs, stitch, take, within
 from idlewatt.model import Basis, State, Thresholds
 
 PAPER_INTERVALS_S: Final = (1, 5, 10)
@@ -106,15 +106,24 @@ def shares(
     min_intervals_s: Sequence[int] = PAPER_INTERVALS_S,
     *,
     attributed_only: bool = False,
+    period_us: tuple[int, int] | None = None,
 ) -> list[Share]:
     """Return the in-execution share for each minimum length.
 
     Deep idle and unknown time never count. With `attributed_only`, neither does time without an
     owner, as in the paper; without it, a cluster that has no scheduler still gets figures.
+
+    Args:
+        runs: in the order (gpu, first_us).
+        min_intervals_s: minimum lengths.
+        attributed_only: leave out what nobody owns.
+        period_us: count only stamps from the first to before the second; `runs` may go beyond.
     """
     found = []
     for min_interval_s in min_intervals_s:
-        intervals = stitch(runs, min_interval_s)
+        intervals = stitch(runs, min_interval_s, period_us or ())
+        if period_us is not None:
+            intervals = within(intervals, period_us)
         if attributed_only:
             intervals = take(intervals, intervals.job >= 0)
         found.append(share(intervals, min_interval_s))

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from analysis.classify import ALGORITHM_VERSION
 from analysis.neighbours import Reach, reach_of
-from analysis.runs import Intervals, Runs, concat, firm_borders, stitch, take
+from analysis.runs import Intervals, Runs, concat, firm_borders, stitch, within
+from analysis.shares import PAPER_INTERVALS_S
 from analysis.tables import (
     Codes,
     Connection,
@@ -79,7 +80,7 @@ class Period:
     Attributes:
         from_us: first stamp.
         to_us: first stamp after it.
-        runs: raw runs of the period.
+        runs: raw runs of the period, and of its surroundings as far as runs go on there.
         pieces: intervals of the period; `run_ms` counts beyond it.
         codes: names behind the numbers of GPUs, nodes and jobs.
         samples: samples in the period.
@@ -178,12 +179,13 @@ def whole_period(
             if progress is not None:
                 progress(number + 1, len(hours))
         middle = concat(parts)
-        before = read.outside(known, first, -US_PER_HOUR)
-        after = read.outside(known, last, US_PER_HOUR)
-    pieces = stitch(concat([before, middle, after]), thresholds.min_interval_s, cuts)
-    inside = take(pieces, (pieces.first_us >= from_us) & (pieces.first_us < to_us))
-    runs = take(middle, (middle.first_us >= from_us) & (middle.first_us < to_us))
-    return Period(from_us, to_us, runs, inside, codes, int(runs.samples.sum()))
+        # Far enough for every length that is reported beside the one asked for.
+        longest = max(thresholds.min_interval_s, *PAPER_INTERVALS_S)
+        before = read.outside(known, first, -US_PER_HOUR, longest)
+        after = read.outside(known, last, US_PER_HOUR, longest)
+    runs = concat([before, middle, after])
+    pieces = within(stitch(runs, thresholds.min_interval_s, cuts), cuts)
+    return Period(from_us, to_us, runs, pieces, codes, int(pieces.samples.sum()))
 
 
 def recompute(
@@ -242,7 +244,7 @@ class _Reader:
             self.cur, (hour_us, hour_us + US_PER_HOUR), self.codes, self.thresholds, self.cuts_us
         )
 
-    def outside(self, known: set[int], edge_hour_us: int, step_us: int) -> Runs:
+    def outside(self, known: set[int], edge_hour_us: int, step_us: int, longest_s: int) -> Runs:
         """Return the runs beyond an hour, as far as what happens in it can go on."""
         parts = [empty_runs()]
         hour_us = edge_hour_us + step_us
@@ -250,7 +252,7 @@ class _Reader:
         while hour_us in known and (waiting is None or waiting):
             parts.append(self.hour(hour_us))
             runs = concat(parts)
-            firm = firm_borders(runs, self.thresholds.min_interval_s)
+            firm = firm_borders(runs, longest_s)
             there = set(parts[-1].gpu.tolist())
             waiting = there if waiting is None else waiting & there
             waiting -= set(runs.gpu[firm].tolist())
