@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from warehouse.http import JSON, Response
@@ -83,6 +84,12 @@ def _rows(table: pa.Table) -> Any:
 def _values(column: Any) -> list[Any]:
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    if pa.types.is_float32(column.type):
+        # The shortest text that is the same 32-bit number: 0.213, not 0.21299999952316284.
+        return [
+            None if value is None else plain(float(str(np.float32(value))))
+            for value in column.to_pylist()
+        ]
     return [plain(value) for value in column.to_pylist()]
 
 
