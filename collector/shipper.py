@@ -38,7 +38,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server said about a batch."""
+    """What the server said about a batch.
+
+    Attributes:
+        status: HTTP status; 502 for a 200 that is not an idlewatt server's.
+        acked: newest sequence of the lane that the server has.
+        duplicate: whether it had the batch already.
+        flush_s: batching interval it wants.
+        expected: sequence it wants next.
+        error: why not.
+        retry_after_s: when to try again.
+        ours: whether an idlewatt server spoke, and not something on the way.
+    """
 
     status: int
     acked: int | None = None
@@ -47,6 +58,7 @@ class Answer:
     expected: int | None = None
     error: str = ""
     retry_after_s: float | None = None
+    ours: bool = True
 
     @property
     def ok(self) -> bool:
@@ -126,6 +138,7 @@ def parse_answer(status: int, raw: bytes, retry_after: str | None) -> Answer:
         expected=expected,
         error=error or ("" if status == 200 else f"HTTP status {status}"),
         retry_after_s=_seconds(retry_after),
+        ours=acked is not None or bool(content.get("error")),
     )
 
 
@@ -264,7 +277,7 @@ class LaneShipper:
             if answer.flush_s is not None and 0.05 <= answer.flush_s <= 600:
                 self._flush_s = answer.flush_s
             return self._pause(batch)
-        if status in (400, 413, 415, 422):
+        if status == 413 or (status == 400 and answer.ours):
             self._say(logging.ERROR, f"batch {batch.seq} was refused for good: {answer.error}")
             self._spool.quarantine(batch, self._config.node_id, answer.error, self._clock.now_us())
             return 0.0
@@ -285,7 +298,8 @@ class LaneShipper:
     def _until_flush(self, now_us: int) -> float:
         """Return the seconds to this node's own phase of the batching interval."""
         flush_s = max(self._flush_s, 1.0) if self._config.lane is Lane.BACKFILL else self._flush_s
-        return flush_s - (now_us / US_PER_S - self._phase * flush_s) % flush_s
+        flush_us = round(flush_s * US_PER_S)
+        return (flush_us - (now_us - round(self._phase * flush_us)) % flush_us) / US_PER_S
 
     def _say(self, level: int, text: str) -> None:
         """Log a trouble once, not each second."""

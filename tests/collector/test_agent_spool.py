@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.batcher import next_batch
+from collector.spool import FILE_NAME, Spool, SpoolDamagedError, put_aside_if_damaged
+from idlewatt.columns import GPU_SAMPLE, TABLES
+from idlewatt.errors import StoreError
+from idlewatt.model import Lane
+from idlewatt.wire import decode_batch, rows_from_table
+
+S = 1_000_000
+NOW = 1_700_000_000 * S
+EPOCH = NOW // 1000
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    opened = Spool(tmp_path)
+    yield opened
+    opened.close()
+
+
+def sample(ts_us: int, gpu: str = "GPU-a", epoch: int = EPOCH) -> list[object]:
+    known = {"ts_utc": ts_us, "obs_ms": 1000, "node_id": "n", "gpu_uuid": gpu, "epoch": epoch}
+    return [known.get(column.name) for column in GPU_SAMPLE]
+
+
+def stamps(body: bytes) -> list[int]:
+    table = decode_batch(body).tables.get("gpu_sample")
+    return [] if table is None else [row[0] for row in rows_from_table(GPU_SAMPLE, table)]
+
+
+def test_epochs_grow_even_if_the_clock_does_not(spool: Spool) -> None:
+    first = spool.begin_epoch(NOW)
+    assert first == EPOCH
+    assert spool.begin_epoch(NOW) == first + 1
+    assert spool.begin_epoch(NOW - 3600 * S) == first + 2
+
+
+def test_ticks_become_a_batch_that_does_not_change_until_acknowledged(spool: Spool) -> None:
+    epoch = spool.begin_epoch(NOW)
+    spool.append(epoch, NOW, [sample(NOW), sample(NOW, "GPU-b")])
+    batch = next_batch(spool, "n", Lane.LIVE, NOW, 120)
+    assert batch is not None
+    assert (batch.seq, stamps(batch.body)) == (1, [NOW, NOW])
+    spool.append(epoch, NOW + S, [sample(NOW + S)])
+    assert next_batch(spool, "n", Lane.LIVE, NOW + S, 120) == batch
+    spool.acknowledge(batch)
+    following = next_batch(spool, "n", Lane.LIVE, NOW + S, 120)
+    assert following is not None
+    assert (following.seq, stamps(following.body)) == (2, [NOW + S])
+
+
+def test_old_seconds_take_the_backfill_lane(spool: Spool) -> None:
+    epoch = spool.begin_epoch(NOW)
+    for age in (500, 300, 121, 120, 1):
+        spool.append(epoch, NOW - age * S, [sample(NOW - age * S)])
+    live = next_batch(spool, "n", Lane.LIVE, NOW, 120)
+    backfill = next_batch(spool, "n", Lane.BACKFILL, NOW, 120)
+    assert live is not None
+    assert backfill is not None
+    assert stamps(live.body) == [NOW - 120 * S, NOW - S]
+    assert stamps(backfill.body) == [NOW - 500 * S, NOW - 300 * S, NOW - 121 * S]
+    assert (live.seq, backfill.seq) == (1, 1)
+    assert decode_batch(backfill.body).header.lane == "backfill"
+
+
+def test_a_batch_holds_one_epoch(spool: Spool) -> None:
+    old = spool.begin_epoch(NOW)
+    spool.append(old, NOW, [sample(NOW, epoch=old)])
+    new = spool.begin_epoch(NOW + S)
+    spool.append(new, NOW + S, [sample(NOW + S, epoch=new)])
+    first = next_batch(spool, "n", Lane.LIVE, NOW + S, 120)
+    assert first is not None
+    assert (first.epoch, stamps(first.body)) == (old, [NOW])
+    spool.acknowledge(first)
+    second = next_batch(spool, "n", Lane.LIVE, NOW + S, 120)
+    assert second is not None
+    assert (second.epoch, second.seq, stamps(second.body)) == (new, 1, [NOW + S])
+
+
+def test_facts_travel_with_the_next_live_batch(spool: Spool) -> None:
+    spool.begin_epoch(NOW)
+    spool.add_facts({"gap": [("n", None, NOW, NOW, "agent_down", None, None)]})
+    assert next_batch(spool, "n", Lane.BACKFILL, NOW, 120) is None
+    batch = next_batch(spool, "n", Lane.LIVE, NOW, 120)
+    assert batch is not None
+    table = decode_batch(batch.body).tables["gap"]
+    assert rows_from_table(TABLES["gap"], table)[0][4] == "agent_down"
+    spool.acknowledge(batch)
+    assert next_batch(spool, "n", Lane.LIVE, NOW, 120) is None
+
+
+def test_a_tick_taken_by_the_other_lane_is_not_sent_twice(spool: Spool, tmp_path: Path) -> None:
+    epoch = spool.begin_epoch(NOW)
+    spool.append(epoch, NOW, [sample(NOW)])
+    seen = spool.waiting(Lane.LIVE, NOW, 10)
+    other = Spool(tmp_path)
+    assert next_batch(other, "n", Lane.BACKFILL, NOW + 600 * S, 120) is not None
+    other.close()
+    assert spool.form(Lane.LIVE, epoch, seen, [], lambda seq: b"body") is None
+    assert spool.outstanding(Lane.LIVE) is None
+    spool.append(epoch, NOW + S, [sample(NOW + S)])
+    batch = next_batch(spool, "n", Lane.LIVE, NOW + S, 120)
+    assert batch is not None
+    assert batch.seq == 1  # the attempt that was undone used up no number
+
+
+def test_quarantine_keeps_the_body_and_declares_the_hole(spool: Spool) -> None:
+    epoch = spool.begin_epoch(NOW)
+    spool.append(epoch, NOW, [sample(NOW)])
+    batch = next_batch(spool, "n", Lane.LIVE, NOW, 120)
+    assert batch is not None
+    spool.quarantine(batch, "n", "malformed", NOW)
+    assert spool.quarantined() == [(epoch, "live", 1, "malformed")]
+    assert spool.outstanding(Lane.LIVE) is None
+    assert [fact.rows for fact in spool.facts()] == [
+        [["n", None, NOW, NOW, "quarantined", None, "malformed"]]
+    ]
+
+
+def test_over_its_size_the_oldest_unsent_go_and_are_declared(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, max_mib=1)
+    epoch = spool.begin_epoch(NOW)
+    for number in range(3000):
+        row = sample(NOW + number * S)
+        row[5] = os.urandom(150).hex()
+        spool.append(epoch, NOW + number * S, [row, row])
+    assert spool.size_bytes() > 1 << 20
+    dropped = spool.trim("n")
+    assert dropped > 0
+    assert spool.size_bytes() <= 1 << 20
+    backlog = spool.backlog()
+    assert (backlog.ticks, backlog.oldest_us) == (3000 - dropped, NOW + dropped * S)
+    declared = [row for fact in spool.facts() for row in fact.rows]
+    assert {row[4] for row in declared} == {"spool_full"}
+    assert sum((row[3] - row[2]) // S + 1 for row in declared) == dropped
+    assert spool.trim("n") == 0
+    spool.close()
+
+
+def test_state_survives(spool: Spool, tmp_path: Path) -> None:
+    epoch = spool.begin_epoch(NOW)
+    assert spool.last_tick_us() is None
+    spool.append(epoch, NOW, [], state={"counters": {"GPU-a": [1, 2, 3]}})
+    spool.close()
+    again = Spool(tmp_path)
+    assert again.state("counters") == {"GPU-a": [1, 2, 3]}
+    assert again.last_tick_us() == NOW
+    assert again.state("other") is None
+    again.close()
+
+
+@pytest.mark.parametrize("how", ["overwritten", "header"])
+def test_a_damaged_spool_is_put_aside(tmp_path: Path, how: str) -> None:
+    spool = Spool(tmp_path)
+    epoch = spool.begin_epoch(NOW)
+    for number in range(400):
+        spool.append(epoch, NOW + number * S, [sample(NOW + number * S)])
+    spool.close()
+    path = tmp_path / FILE_NAME
+    with path.open("r+b") as file:
+        file.seek(0 if how == "header" else 8192)
+        file.write(random.Random(7).randbytes(60_000))
+    aside = put_aside_if_damaged(tmp_path, NOW)
+    assert aside is not None
+    assert aside.exists()
+    assert not path.exists()
+    fresh = Spool(tmp_path)
+    assert fresh.backlog().ticks == 0
+    fresh.close()
+    assert put_aside_if_damaged(tmp_path, NOW) is None
+
+
+def test_damage_met_on_the_way_has_a_name(spool: Spool, tmp_path: Path) -> None:
+    epoch = spool.begin_epoch(NOW)
+    for number in range(400):
+        spool.append(epoch, NOW + number * S, [sample(NOW + number * S)])
+    spool.close()
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 200_000)
+    with pytest.raises(SpoolDamagedError, match="damaged"):
+        Spool(tmp_path).waiting(Lane.LIVE, 0, 10)
+
+
+def test_a_spool_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    Spool(tmp_path).close()
+    con = sqlite3.connect(tmp_path / FILE_NAME)
+    con.execute("PRAGMA user_version=99")
+    con.close()
+    with pytest.raises(StoreError, match="version 99"):
+        Spool(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"agent\.spool_dir"):
+        Spool(tmp_path / "file" / "spool")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from collector.batcher import next_batch
+from collector.spool import Spool
+from idlewatt.columns import GPU_SAMPLE
+from idlewatt.model import Lane
+spool = Spool(Path(sys.argv[1]))
+start = int(sys.argv[2])
+epoch = spool.begin_epoch(start)
+for number in range(1_000_000):
+    ts = start + number * 1_000_000
+    row = [None] * len(GPU_SAMPLE)
+    row[0], row[2], row[3], row[4], row[6] = ts, 1000, "n", "GPU-a", epoch
+    spool.append(epoch, ts, [row])
+    print(ts, flush=True)
+    if number % 3 == 2:
+        batch = next_batch(spool, "n", Lane.LIVE, ts, 10**9)
+        if number % 2:
+            print("sent", batch.last_us, flush=True)
+            spool.acknowledge(batch)
+"""
+
+
+@pytest.mark.integration
+def test_kill_9_at_any_moment_loses_nothing_that_was_spooled(tmp_path: Path) -> None:
+    rng = random.Random(20)
+    start = NOW
+    for _ in range(5):
+        child = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(start)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(rng.uniform(0.01, 0.25))
+        child.send_signal(signal.SIGKILL)
+        said = child.stdout.read().split("\n")
+        child.wait()
+        child.stdout.close()
+        told = [start, *(int(line) for line in said if len(line) == 16 and line.isdigit())]
+        sent = [int(line[5:]) for line in said if len(line) == 21 and line.startswith("sent ")]
+
+        assert put_aside_if_damaged(tmp_path, NOW) is None
+        spool = Spool(tmp_path)
+        held: list[int] = []
+        seqs: list[int] = []
+        while (batch := next_batch(spool, "n", Lane.LIVE, start, 10**9)) is not None:
+            held += stamps(batch.body)
+            seqs.append(batch.seq)
+            spool.acknowledge(batch)
+        spool.close()
+        assert held == sorted(set(held))
+        # Everything told and not sent is there; at most one more was in the making.
+        assert held[-1] - told[-1] in (0, S)
+        assert held == list(range(held[0], held[-1] + 1, S))
+        assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+        assert held[0] <= (sent[-1] + S if sent else start)
+        start = held[-1] + 10 * S
