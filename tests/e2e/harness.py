@@ -157,8 +157,8 @@ class Server:
             self.url + "/api/v1/query", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
-            rows: list[dict[str, Any]] = json.load(answer)["rows"]
-        return rows
+            found = json.load(answer)
+        return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
 
     def end(self) -> None:
         """Make sure that it is gone."""

@@ -1,0 +1,257 @@
+"""`idlewatt demo`: the whole product as real processes on a simulated fleet."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from collector.simulator.backfill import Backfill
+from collector.simulator.cluster import ClusterSpec, node_id, rack_of
+from collector.simulator.history import epoch_of
+from idlewatt.cli import output
+from idlewatt.cli.children import Children
+from idlewatt.cli.sql import Client
+from idlewatt.clock import SystemClock
+from idlewatt.config import Settings
+from idlewatt.errors import IdlewattError, ServerUnreachableError, UnavailableError, UsageError
+from idlewatt.units import US_PER_HOUR
+from warehouse.serving import pick_port
+from warehouse.tokens import Tokens
+
+START_TIMEOUT_S: Final = 60.0
+QUESTIONS: Final = (
+    "idlewatt sql execution_idle_by_job",
+    'idlewatt sql -c "FROM energy_by_state"',
+    'idlewatt sql --format csv -c "SELECT ts_utc, sum(power_inst_mw) / 1e6 AS power_kw'
+    ' FROM gpu_sample WHERE ts_utc > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE GROUP BY 1 ORDER BY 1"',
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a demo runs."""
+
+    spec: ClusterSpec
+    root: Path
+    port: int
+    tokens: dict[str, str]
+    verbose: bool
+
+    @property
+    def url(self) -> str:
+        """Return the base address of the server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Return the warehouse's folder."""
+        return self.root / "data"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add flags."""
+    parser.add_argument("--nodes", type=int, default=4, help="nodes (default 4)")
+    parser.add_argument("--gpus", type=int, default=8, help="GPUs a node (default 8)")
+    parser.add_argument("--hours", type=int, default=24, help="hours of history (default 24)")
+    parser.add_argument("--seed", type=int, default=7, help="chooses jobs and noise (default 7)")
+    parser.add_argument("--port", type=int, help="port (setting server.port, 8050)")
+    parser.add_argument(
+        "--data-dir", type=Path, help="keep the data here; default: a folder that goes"
+    )
+    parser.add_argument(
+        "--exit-when-complete", action="store_true", help="end once the history is complete"
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  idlewatt demo\n"
+        "  idlewatt demo --nodes 16 --hours 6 --port 9000\n"
+        "  idlewatt demo --data-dir ./kept   # later: idlewatt serve --data-dir ./kept/data\n"
+        "\n"
+        "No GPU is needed and none is touched. Ctrl-C ends it and leaves nothing behind."
+    )
+    parser.set_defaults(flag_settings={"port": "server.port"})
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Run the demo until Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    port = pick_port("127.0.0.1", settings.integer("server.port"))
+    begun = time.monotonic()
+    with _folder(args.data_dir) as root:
+        plan = _plan(args, root, port)
+        children = Children(root / "logs")
+        try:
+            return _run(plan, children, args.exit_when_complete, begun)
+        finally:
+            output.say("stopping …", err=True)
+            children.stop()
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    """Yield the demo's folder; a temporary one is removed at the end."""
+    root = Path(tempfile.mkdtemp(prefix="idlewatt-demo-")) if kept is None else kept.resolve()
+    if kept is not None and (root / "data").exists():
+        raise UsageError(
+            f"{kept} already holds a demo: choose another folder, or look at it with "
+            f"`idlewatt serve --data-dir {kept / 'data'}`"
+        )
+    try:
+        (root / "logs").mkdir(parents=True, exist_ok=True)
+        yield root
+    finally:
+        if kept is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _plan(args: argparse.Namespace, root: Path, port: int) -> Plan:
+    if min(args.nodes, args.gpus) < 1 or args.hours < 0:
+        raise UsageError("a demo needs at least one node with one GPU, and hours >= 0")
+    now_us = SystemClock().now_us()
+    origin_us = now_us - now_us % US_PER_HOUR - max(args.hours, 1) * US_PER_HOUR
+    spec = ClusterSpec(args.seed, args.nodes, args.gpus, origin_us)
+    (root / "data").mkdir(exist_ok=True)
+    made = Tokens(root / "data" / "tokens.toml")
+    tokens = {name: made.create(name) for name in map(node_id, range(args.nodes))}
+    return Plan(spec, root, port, tokens, args.verbose)
+
+
+def _run(plan: Plan, children: Children, exit_when_complete: bool, begun: float) -> int:
+    client = Client(plan.url, 30.0)
+    _start(plan, children)
+    ends = _wait_live(plan, children, client)
+    live_s = time.monotonic() - begun
+    output.say(f"live after {live_s:.0f} s: {plan.url}")
+    output.say("\nask it in SQL, in another terminal:")
+    for question in QUESTIONS:
+        output.say(f"  {_with_url(question, plan)}")
+    output.say()
+    rows = _ship_history(plan, children, ends)
+    _wait_analysed(plan, children, client)
+    took_s = time.monotonic() - begun
+    output.say(f"history complete after {took_s:.0f} s: {rows:,} samples; Ctrl-C ends the demo")
+    while not exit_when_complete:
+        _check(children)
+        time.sleep(0.5)
+    return 0
+
+
+def _with_url(question: str, plan: Plan) -> str:
+    return question if plan.port == 8050 else question.replace("sql", f"sql --url {plan.url}", 1)
+
+
+def _start(plan: Plan, children: Children) -> None:
+    for name, token in plan.tokens.items():
+        (plan.root / f"{name}.token").touch(0o600)
+        (plan.root / f"{name}.token").write_text(token)
+    idlewatt = [sys.executable, "-m", "idlewatt"]
+    verbose = ["--verbose"] if plan.verbose else []
+    server = {
+        "server.port": plan.port,
+        "server.data_dir": plan.data_dir,
+        "analysis.every_s": 3,
+        "server.analyst_every_s": 60,
+    }
+    children.start("server", [*idlewatt, "serve", *verbose, *_sets(server)])
+    for index in range(plan.spec.nodes):
+        name = node_id(index)
+        agent = {
+            "agent.server_url": plan.url,
+            "agent.node_id": name,
+            "agent.token_file": plan.root / f"{name}.token",
+            "agent.spool_dir": plan.root / "spool" / name,
+            "agent.rack": rack_of(plan.spec, index),
+            "agent.cluster": plan.spec.cluster,
+            "agent.driver": "sim",
+        }
+        sim = ["--sim", json.dumps(asdict(plan.spec)), "--sim-node", str(index)]
+        children.start(f"agent-{name}", [*idlewatt, "agent", *verbose, *sim, *_sets(agent)])
+
+
+def _sets(values: dict[str, Any]) -> list[str]:
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+def _check(children: Children) -> None:
+    name = children.ended()
+    if name is not None:
+        raise IdlewattError(f"{name} has ended: {children.last_words(name)}")
+
+
+def _poll(children: Children, check: Callable[[], Any], timeout_s: float, what: str) -> Any:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        _check(children)
+        with contextlib.suppress(ServerUnreachableError, UnavailableError):
+            found = check()
+            if found:
+                return found
+        time.sleep(0.25)
+    raise UnavailableError(f"{what} took longer than {timeout_s:.0f} s")
+
+
+def _rows(client: Client, statement: str) -> list[dict[str, Any]]:
+    answer = json.loads(client.ask({"sql": statement}, "json"))
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+def _wait_live(plan: Plan, children: Children, client: Client) -> dict[int, int]:
+    """Return node index -> first live second, once every node is live."""
+    statement = (
+        "SELECT node_id, epoch_us(min(ts_utc)) AS first_us FROM gpu_sample"
+        f" WHERE epoch > {epoch_of(plan.spec):d} GROUP BY ALL"  # noqa: S608 - a number
+    )
+
+    def first_seconds() -> dict[str, int] | None:
+        found = {row["node_id"]: row["first_us"] for row in _rows(client, statement)}
+        return found if len(found) == plan.spec.nodes else None
+
+    found = _poll(children, first_seconds, START_TIMEOUT_S, "starting the fleet")
+    return {index: found[node_id(index)] for index in range(plan.spec.nodes)}
+
+
+def _ship_history(plan: Plan, children: Children, ends: dict[int, int]) -> int:
+    backfill = Backfill(plan.spec, plan.url, plan.tokens, ends, SystemClock())
+    columns = (
+        TextColumn("history"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} GPU-hours"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("history", total=backfill.gpu_hours)
+
+        def advance(done: Any) -> None:
+            _check(children)
+            bar.advance(task, done.gpu_hours)
+
+        return backfill.run(advance)
+
+
+def _wait_analysed(plan: Plan, children: Children, client: Client) -> None:
+    """Wait until every past hour is classified."""
+    statement = (
+        "SELECT count(*) AS hours FROM hour_change AS h LEFT JOIN analysis_run AS r"
+        " ON r.hour_utc = h.hour_utc AND r.change_seq >= h.change_seq"
+        " WHERE r.hour_utc IS NULL AND h.hour_utc + INTERVAL 1 HOUR < now()::TIMESTAMP"
+    )
+    _poll(
+        children, lambda: _rows(client, statement)[0]["hours"] == 0, 300, "classifying the history"
+    )
