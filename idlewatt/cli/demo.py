@@ -27,6 +27,7 @@ from idlewatt.clock import SystemClock
 from idlewatt.config import Settings
 from idlewatt.errors import IdlewattError, ServerUnreachableError, UnavailableError, UsageError
 from idlewatt.units import US_PER_HOUR
+from warehouse.queries import load
 from warehouse.serving import pick_port
 from warehouse.tokens import Tokens
 
@@ -34,8 +35,8 @@ START_TIMEOUT_S: Final = 60.0
 QUESTIONS: Final = (
     "idlewatt sql execution_idle_by_job",
     'idlewatt sql -c "FROM energy_by_state"',
-    'idlewatt sql --format csv -c "SELECT ts_utc, sum(power_inst_mw) / 1e6 AS power_kw'
-    ' FROM gpu_sample WHERE ts_utc > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE GROUP BY 1 ORDER BY 1"',
+    'idlewatt sql --format csv -c "SELECT gpu_uuid, max(power_inst_mw) / 1000 AS peak_w'
+    ' FROM gpu_sample GROUP BY ALL ORDER BY 2 DESC LIMIT 5"',
 )
 
 
@@ -206,20 +207,20 @@ def _poll(children: Children, check: Callable[[], Any], timeout_s: float, what: 
     raise UnavailableError(f"{what} took longer than {timeout_s:.0f} s")
 
 
-def _rows(client: Client, statement: str) -> list[dict[str, Any]]:
-    answer = json.loads(client.ask({"sql": statement}, "json"))
+def _rows(client: Client, statement: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    asked = {"sql": load(f"statements/{statement}"), "params": params}
+    answer = json.loads(client.ask(asked, "json"))
     return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
 
 def _wait_live(plan: Plan, children: Children, client: Client) -> dict[int, int]:
     """Return node index -> first live second, once every node is live."""
-    statement = (
-        "SELECT node_id, epoch_us(min(ts_utc)) AS first_us FROM gpu_sample"
-        f" WHERE epoch > {epoch_of(plan.spec):d} GROUP BY ALL"  # noqa: S608 - a number
-    )
+    known = {"epoch": epoch_of(plan.spec)}
 
     def first_seconds() -> dict[str, int] | None:
-        found = {row["node_id"]: row["first_us"] for row in _rows(client, statement)}
+        found = {
+            row["node_id"]: row["first_us"] for row in _rows(client, "demo_first_seconds", known)
+        }
         return found if len(found) == plan.spec.nodes else None
 
     found = _poll(children, first_seconds, START_TIMEOUT_S, "starting the fleet")
@@ -247,11 +248,8 @@ def _ship_history(plan: Plan, children: Children, ends: dict[int, int]) -> int:
 
 def _wait_analysed(plan: Plan, children: Children, client: Client) -> None:
     """Wait until every past hour is classified."""
-    statement = (
-        "SELECT count(*) AS hours FROM hour_change AS h LEFT JOIN analysis_run AS r"
-        " ON r.hour_utc = h.hour_utc AND r.change_seq >= h.change_seq"
-        " WHERE r.hour_utc IS NULL AND h.hour_utc + INTERVAL 1 HOUR < now()::TIMESTAMP"
-    )
-    _poll(
-        children, lambda: _rows(client, statement)[0]["hours"] == 0, 300, "classifying the history"
-    )
+
+    def done() -> bool:
+        return bool(_rows(client, "demo_hours_pending", {})[0]["hours"] == 0)
+
+    _poll(children, done, 300, "classifying the history")
