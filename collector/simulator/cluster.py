@@ -153,7 +153,7 @@ KINDS: Final = (
     JobKind(
         "held",
         "other",
-        0.10,
+        0.13,
         (1, 1, 2),
         (0.3, 2.0),
         ("A100-SXM4-80GB", "L40S"),

@@ -194,7 +194,7 @@ def _serving(rng: np.random.Generator, habit: Habit, at_s: float) -> tuple[Float
     swing = 1.0 + 0.4 * np.sin(2 * np.pi * (at_s / DAY_S + habit.phase))
     count = int(habit.segment_s / 3.0) + 16
     gap = _lognormal(rng, habit.gap_s * swing, 1.0, count)
-    ping = np.where((gap > 3.0) & (rng.random(count) < 0.5), 0.015, 0.0)
+    ping = np.where((gap > 3.0) & (rng.random(count) < 0.1), 0.015, 0.0)
     trickle = np.where((gap > 8.0) & (rng.random(count) < 0.004), 2.5, 0.0)
     prefill = np.minimum(_lognormal(rng, 0.3, 0.6, count), 4.0)
     decode = np.minimum(_lognormal(rng, habit.step_s, 0.7, count), 40.0)
