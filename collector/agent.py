@@ -249,6 +249,7 @@ class Supervisor:
         self._not_before_ns = 0
         environ = dict(os.environ)
         environ.pop("IDLEWATT_AGENT_TOKEN", None)  # the poller has no use for it
+        environ.setdefault("MALLOC_ARENA_MAX", "1")  # it has one busy thread
         self._environ = environ
 
     def stop(self, *_: object) -> None:

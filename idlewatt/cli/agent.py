@@ -15,6 +15,7 @@ from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.columns import GPU_SAMPLE
 from idlewatt.config import Settings, lookup, parse_value
 from idlewatt.errors import UsageError
+from idlewatt.units import US_PER_S
 
 if TYPE_CHECKING:  # supervisor and poller are two light processes: each imports its own part
     from collector.agent import AgentConfig
@@ -28,6 +29,7 @@ _FLAGS: Final = {
     "spool_dir": "agent.spool_dir",
     "driver": "agent.driver",
 }
+_US_PER_DAY: Final = 86_400 * US_PER_S
 _SHOWN: Final = (
     "gpu_uuid",
     "power_avg_mw",
@@ -155,6 +157,7 @@ def _driver(
         return lambda: _load_constant(args.gpus, args.model), NoAllocations
     if driver == "sim":
         fields = _sim_fields(args.sim)
+        args.sim = json.dumps(fields)  # the poller must live in the same cluster after a restart
         return (
             lambda: _load_sim(fields, args.sim_node),
             lambda: _sim_source(fields, args.sim_node),
@@ -175,7 +178,8 @@ def _sim_fields(text: str | None) -> dict[str, Any]:
         raise UsageError(f"--sim is not JSON: {exc}") from exc
     if not isinstance(fields, dict):
         raise UsageError("--sim must be a JSON object of the cluster's fields")
-    return fields
+    today_us = SystemClock().now_us() // _US_PER_DAY * _US_PER_DAY
+    return {"seed": 1, "nodes": 4, "gpus_per_node": 8, "origin_us": today_us, **fields}
 
 
 def _sim_spec(fields: dict[str, Any]) -> Any:
