@@ -8,6 +8,7 @@ any moment.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import logging
@@ -247,6 +248,7 @@ class Supervisor:
         self._poller: PollerProcess | None = None
         self._backoff_s = RESTART_FIRST_S
         self._not_before_ns = 0
+        self._hung_pid = 0
         environ = dict(os.environ)
         environ.pop("IDLEWATT_AGENT_TOKEN", None)  # the poller has no use for it
         environ.setdefault("MALLOC_ARENA_MAX", "1")  # it has one busy thread
@@ -255,7 +257,8 @@ class Supervisor:
     def stop(self, *_: object) -> None:
         """Ask for a clean end; safe in a signal handler."""
         self._stopping = True
-        self._wake.set()
+        # Not from the handler itself: it may interrupt a wait that holds the event's lock.
+        _thread.start_new_thread(self._wake.set, ())
 
     def run(self) -> int:
         """Supervise until stopped and return the exit code."""
@@ -294,10 +297,12 @@ class Supervisor:
         if code is not None:
             return self._ended(poller, code)
         if poller.stuck():
-            _log.error("poller silent for %.0f s: it is started again", poller.silent_s())
+            silent_s = poller.silent_s()
             if poller.stop(0.0):
+                _log.error("poller silent for %.0f s: it is started again", silent_s)
                 self._pause(poller)
-            else:
+            elif self._hung_pid != poller.pid:
+                self._hung_pid = poller.pid
                 _log.error("poller pid=%d hangs in the driver and cannot be ended", poller.pid)
         elif poller.lived_s() > HEALTHY_S:
             self._backoff_s = RESTART_FIRST_S

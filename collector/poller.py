@@ -6,6 +6,7 @@ leaves the shipper and what is spooled alone. It ends when its supervisor ends.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import gc
@@ -192,7 +193,8 @@ def run_poller(
     die_with_parent()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        # Not from the handler itself: it may interrupt a wait that holds the event's lock.
+        signal.signal(number, lambda *_: _thread.start_new_thread(stop.set, ()))
     threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
 
     def beat() -> None:

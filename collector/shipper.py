@@ -32,6 +32,7 @@ TIMEOUT_S: Final = 10.0
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
 AUTH_RETRY_S: Final = 30.0
+BACKFILL_LOOK_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -297,7 +298,9 @@ class LaneShipper:
 
     def _until_flush(self, now_us: int) -> float:
         """Return the seconds to this node's own phase of the batching interval."""
-        flush_s = max(self._flush_s, 1.0) if self._config.lane is Lane.BACKFILL else self._flush_s
+        flush_s = self._flush_s
+        if self._config.lane is Lane.BACKFILL:
+            flush_s = max(flush_s, BACKFILL_LOOK_S)
         flush_us = round(flush_s * US_PER_S)
         return (flush_us - (now_us - round(self._phase * flush_us)) % flush_us) / US_PER_S
 
