@@ -131,8 +131,8 @@ def raw_runs(
     )
     first = np.flatnonzero(start)
     last = np.append(first[1:], len(start)) - 1 if len(first) else first
-    seen = [rows.energy_source == code for code in range(len(ENERGY_SOURCES))]
-    zero = np.zeros(0, dtype=np.int64)
+    energies = [_energy(rows, code, first) for code in range(len(ENERGY_SOURCES))]
+    known = rows.energy_source >= 0
     return Runs(
         gpu=rows.gpu[first],
         node=np.zeros(len(first), dtype=np.int32) if node is None else node[last],
@@ -142,12 +142,20 @@ def raw_runs(
         job=job[first],
         samples=(last - first + 1).astype(np.int64),
         obs_ms=_sum(rows.obs_ms, first),
-        energy_uj=np.stack([_sum(np.where(has, rows.energy_uj, 0), first) for has in seen]),
-        energy_seen=np.stack([_any(has, first) for has in seen]),
-        energy_obs_ms=_sum(np.where(rows.energy_source >= 0, rows.obs_ms, 0), first)
-        if len(first)
-        else zero,
+        energy_uj=np.stack([energy for energy, _ in energies]),
+        energy_seen=np.stack([seen for _, seen in energies]),
+        energy_obs_ms=_sum(rows.obs_ms if known.all() else np.where(known, rows.obs_ms, 0), first),
     )
+
+
+def _energy(rows: Rows, source: int, first: NDArray[np.int64]) -> tuple[IntArray, BoolArray]:
+    """Return each run's energy from one source, and whether it has any."""
+    has = rows.energy_source == source
+    if not has.any():
+        return np.zeros(len(first), dtype=np.int64), np.zeros(len(first), dtype=np.bool_)
+    if has.all():
+        return _sum(rows.energy_uj, first), np.ones(len(first), dtype=np.bool_)
+    return _sum(np.where(has, rows.energy_uj, 0), first), _any(has, first)
 
 
 def stitch(runs: Runs, min_interval_s: int, cuts_us: Sequence[int] = ()) -> Intervals:
@@ -223,8 +231,11 @@ def _follows(runs: Runs) -> BoolArray:
 def _holes(first_us: IntArray, last_us: IntArray, interval_ms: IntArray) -> BoolArray:
     """Return True where something is missing before an entry; always at the first one."""
     hole = np.ones(len(first_us), dtype=np.bool_)
-    missing_us = first_us[1:] - last_us[:-1] - interval_ms[1:] * US_PER_MS
-    hole[1:] = 2 * missing_us >= interval_ms[1:] * US_PER_MS
+    if len(first_us) > 1:
+        step_us = first_us[1:] - last_us[:-1]
+        lowest, highest = interval_ms.min(), interval_ms.max()
+        longest_us = (lowest if lowest == highest else interval_ms[1:]) * (3 * US_PER_MS // 2)
+        np.greater_equal(step_us, longest_us, out=hole[1:])
     return hole
 
 

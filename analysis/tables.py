@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -110,10 +111,10 @@ def read_runs_of_samples(
         cuts_us: further stamps at which runs are cut.
     """
     period = {"from_utc": stamp(period_us[0]), "to_utc": stamp(period_us[1])}
-    pairs = cur.execute(load("statements/states_gpus"), period).fetchall()
-    if not pairs:
+    node_of = _nodes(cur, period)
+    if not node_of:
         return empty_runs()
-    names = [gpu for gpu, _ in pairs]
+    names = list(node_of)
     table = _arrow(cur, "statements/states_rows", period | {"gpus": names})
     local = column_from_arrow(table.column("gpu")).values
     kind = classify(columns_from_arrow(table), len(local), thresholds)
@@ -129,10 +130,21 @@ def read_runs_of_samples(
         rows, kind = rows.take(order), kind[order]
     held = cur.execute(load("statements/states_allocations"), period).fetchall()
     job = owners(rows, {name: at for at, name in enumerate(names)}, held, codes.jobs)
-    node = codes.nodes.codes(node for _, node in pairs)
+    node = codes.nodes.codes(node_of.values())
     runs = raw_runs(rows, kind, job, node[rows.gpu], cuts_us)
     # Numbers of GPUs are the list's own so far; they become those of the whole piece of work.
     return concat([_renamed(runs, codes.gpus.codes(names))])
+
+
+def _nodes(cur: Connection, period: dict[str, Any]) -> dict[str, str]:
+    """Return the node of each GPU seen in a period, in the order of the GPUs' names."""
+    pairs = cur.execute(load("statements/states_gpus"), period).fetchall()
+    node_of = dict(pairs)
+    if len(node_of) < len(pairs):
+        moved = [gpu for gpu, count in Counter(gpu for gpu, _ in pairs).items() if count > 1]
+        last = cur.execute(load("statements/states_moved_gpus"), period | {"gpus": moved})
+        node_of |= dict(last.fetchall())
+    return node_of
 
 
 def _arrow(cur: Connection, name: str, params: dict[str, Any]) -> Any:
@@ -154,7 +166,7 @@ def owners(
         jobs: where numbers of jobs are kept.
     """
     job = np.full(len(rows), -1, dtype=np.int32)
-    border = np.searchsorted(rows.gpu, np.arange(len(gpus) + 1))
+    border = np.searchsorted(rows.gpu, np.arange(len(gpus) + 1, dtype=rows.gpu.dtype))
     for gpu_uuid, job_key, start, end in held:
         at = gpus.get(gpu_uuid)
         if at is None:
