@@ -23,6 +23,7 @@ from collector.simulator.physics import (
     build_track,
     counter_mj,
     sensor_mw,
+    span_energy_j,
     temperature_c,
     updates,
 )
@@ -45,12 +46,8 @@ def hour_start_s(spec: ClusterSpec, hour: int) -> float:
 @functools.lru_cache(maxsize=65_536)
 def hour_energy_uj(spec: ClusterSpec, gpu: int, hour: int) -> int:
     """Return the true energy of one hour, in whole µJ."""
-    return _hour_energy(hour_track(spec, gpu, hour), hour_start_s(spec, hour))
-
-
-def _hour_energy(track: Track, begin_s: float) -> int:
-    edges = track.energy_j(np.array([begin_s, begin_s + S_PER_HOUR]))
-    return round(float(edges[1] - edges[0]) * UJ_PER_J)
+    begin_s = hour_start_s(spec, hour)
+    return round(span_energy_j(spec, gpu, begin_s, begin_s + S_PER_HOUR) * UJ_PER_J)
 
 
 def energy_before_uj(spec: ClusterSpec, gpu: int, hour: int) -> int:

@@ -33,11 +33,12 @@ from collector.simulator.profiles import GpuProfile, Sensor
 from collector.simulator.standin import StandIn, install
 from collector.simulator.workload import ADDED_W, KERNEL, MEMORY
 from idlewatt.clock import Clock
-from idlewatt.units import S_PER_HOUR
+from idlewatt.units import S_PER_HOUR, US_PER_S
 
 _SIGNALS: Final = len(SIGNALS)
 _TX: Final = SIGNALS.index("pcie_tx_bytes_s")
 GPU_IDLE: Final = 0x1
+LOOK_AHEAD_S: Final = 300
 # An idle context on an L40S falls from 105 to 61 W with the SM clock at its lowest, and to the
 # bare board's watts with the memory clock lowered too (arXiv 2604.04745). Work is taken to follow
 # the square of the clock (assumed); how much longer it takes is not modelled yet.
@@ -108,6 +109,8 @@ class LiveProvider:
         self.devices: tuple[DeviceInfo, ...] = tuple(device_of(spec, gpu) for gpu in self._numbers)
         self._gpus: dict[int, _Gpu] = {}
         self._cache: dict[int, tuple[int, Reading]] = {}
+        self._ahead: dict[int, _Gpu] = {}
+        self._ahead_second = 0
 
     def now_us(self) -> int:
         """Return UTC wall time in µs since 1970."""
@@ -137,6 +140,7 @@ class LiveProvider:
         if kept is not None and kept[0] == stamp:
             return kept[1]
         reading = self._read(index, now_us)
+        self._look_ahead(index, now_us)
         self._cache[index] = (stamp, reading)
         return reading
 
@@ -165,8 +169,20 @@ class LiveProvider:
             temp_c=self._temperatures(track, hour),
         )
 
+    def _look_ahead(self, index: int, now_us: int) -> None:
+        """Prepare the next hour of one device a second, so that its first tick is not late."""
+        second = now_us // US_PER_S
+        due = second % S_PER_HOUR >= S_PER_HOUR - LOOK_AHEAD_S and second != self._ahead_second
+        hour = hour_of(now_us) + 1
+        kept = self._ahead.get(index)
+        if due and (kept is None or kept.hour != hour):
+            self._ahead_second = second
+            self._ahead[index] = self._fresh(index, hour)
+
     def _next(self, index: int, old: _Gpu) -> _Gpu:
-        gpu = self._fresh(index, old.hour + 1)
+        gpu = self._ahead.pop(index, None)
+        if gpu is None or gpu.hour != old.hour + 1:
+            gpu = self._fresh(index, old.hour + 1)
         edge = np.array([hour_start_s(self.spec, gpu.hour)])
         gpu.settable, gpu.locks = old.settable, old.locks
         gpu.integrals = old.integrals + old.track.at(edge)[0] - gpu.track.at(edge)[0]

@@ -128,6 +128,26 @@ class Track:
         return self.phases[where]
 
 
+def added_cap_w(profile: GpuProfile) -> float:
+    """Return the most that work adds to an idle context."""
+    return profile.power.peak_w.value - profile.power.resident_w.value
+
+
+def span_energy_j(spec: ClusterSpec, gpu: int, low_s: float, high_s: float) -> float:
+    """Return the true energy of one GPU over a span, without the rest of a track."""
+    profile = spec.profile_of(gpu // spec.gpus_per_node)
+    power, cap_w = profile.power, added_cap_w(profile)
+    total = power.bare_w.value * (high_s - low_s)
+    step_w = power.resident_w.value - power.bare_w.value
+    for job in schedule_of(spec).jobs_on(gpu, low_s, high_s):
+        total += step_w * max(min(job.exit_s, high_s) - max(job.context_s, low_s), 0.0)
+        watts = level_table(profile, job.kind == "training" and len(job.gpus) > 1)[:, ADDED_W]
+        for work in work_of(spec.seed, job, job.gpus.index(gpu), low_s, high_s):
+            added = np.minimum(watts[work.phases] * work.scales, cap_w)
+            total += float(added @ (work.ends - work.starts))
+    return total
+
+
 def build_track(spec: ClusterSpec, gpu: int, low_s: float, high_s: float) -> Track:
     """Return the track of one GPU over [low_s, high_s)."""
     profile = spec.profile_of(gpu // spec.gpus_per_node)
@@ -151,8 +171,7 @@ def build_track(spec: ClusterSpec, gpu: int, low_s: float, high_s: float) -> Tra
         [np.array([IDLE_PHASE], dtype=np.int8), *(work.phases for work in works)]
     )
     matrix = np.concatenate(levels)
-    cap_w = profile.power.peak_w.value - profile.power.resident_w.value
-    np.minimum(matrix[:, ADDED_W], cap_w, out=matrix[:, ADDED_W])
+    np.minimum(matrix[:, ADDED_W], added_cap_w(profile), out=matrix[:, ADDED_W])
     before = np.zeros_like(matrix)
     np.cumsum(matrix[:-1] * durations[:-1, None], axis=0, out=before[1:])
     contexts = [

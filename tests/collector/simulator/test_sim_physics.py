@@ -20,6 +20,7 @@ from collector.simulator.physics import (
     hash_uniform,
     relax,
     sensor_mw,
+    span_energy_j,
     temperature_c,
     updates,
 )
@@ -196,6 +197,13 @@ def test_energy_is_the_integral_of_power(gpu: int) -> None:
     assert idle_w.size == 0 or idle_w == pytest.approx(
         np.full(idle_w.size, model.resident_w.value), abs=1e-6
     )
+
+
+@pytest.mark.parametrize("gpu", [2, 9, 17, 30])
+def test_the_short_way_to_a_span_s_energy_agrees(gpu: int) -> None:
+    track = build_track(SPEC, gpu, 3_600.0, 7_200.0)
+    whole = track.energy_j(np.array([7_200.0]))[0]
+    assert span_energy_j(SPEC, gpu, 3_600.0, 7_200.0) == pytest.approx(whole, rel=1e-12)
 
 
 @pytest.mark.parametrize("gpu", range(0, 32, 5))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -394,3 +396,14 @@ def test_identities_depend_on_seed_node_and_index() -> None:
     }
     assert len(seen) == 8
     assert device_info(1, 0, 0, model) == device_info(1, 0, 0, model)
+
+
+def test_constant_devices_need_no_numpy() -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from collector.simulator.constant import install_constant\n"
+        "import pynvml; install_constant(3, 'L40S'); pynvml.nvmlInit()\n"
+        "print(pynvml.nvmlDeviceGetCount())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert out.stdout.strip() == "3"
