@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from collector.spool import Fact, Spool, StoredBatch, Tick
 from idlewatt import __version__
 from idlewatt.columns import GPU_SAMPLE, TABLES
+from idlewatt.errors import WireError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_MS, US_PER_S
 from idlewatt.wire import WIRE_VERSION, Header, Table, encode_batch, table_from_rows
 
+# What packing a row of the wrong width, type or range raises.
+UNPACKABLE: Final = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, WireError)
 MAX_TICKS: Final = {Lane.LIVE: 120, Lane.BACKFILL: 300}
+
+_log = logging.getLogger(__name__)
 
 
 def build_tables(ticks: Iterable[Tick], facts: Iterable[Fact]) -> dict[str, Table]:
@@ -44,11 +50,32 @@ def next_batch(
         if not ticks and not facts:
             return None
         epoch = ticks[0].epoch if ticks else spool.epoch()
-        tables = build_tables(ticks, facts)
+        try:
+            tables = build_tables(ticks, facts)
+        except UNPACKABLE:
+            _put_out(spool, node_id, ticks, facts)
+            continue
         packed = _Packed(node_id, epoch or 0, lane, now_us, tables)
         batch = spool.form(lane, epoch or 0, ticks, facts, packed.encode)
         if batch is not None:
             return batch
+
+
+def _put_out(spool: Spool, node_id: str, ticks: list[Tick], facts: list[Fact]) -> None:
+    """Take out of the spool what cannot be packed, so that the rest goes on."""
+    bad_ticks = [tick for tick in ticks if _fault([tick], []) is not None]
+    bad_facts = [fact for fact in facts if _fault([], [fact]) is not None]
+    for item in (*bad_ticks, *bad_facts):
+        _log.error("%r cannot be packed and is dropped", item)
+    spool.discard(node_id, bad_ticks, bad_facts)
+
+
+def _fault(ticks: list[Tick], facts: list[Fact]) -> Exception | None:
+    try:
+        build_tables(ticks, facts)
+    except UNPACKABLE as exc:
+        return exc
+    return None
 
 
 class _Packed:

@@ -223,13 +223,18 @@ def inventory(nvml: nv.Nvml, handle: Any, uuid: str, index: int, plan: Plan) -> 
         ga100=arch == "ampere" and has_instant and "power_avg_mw" not in plan.fields,
         pci_bus_id=None if pci is None else _text(pci.busId),
         driver_version=nvml.ask("nvmlSystemGetDriverVersion"),
-        mem_total_mib=None if memory is None else int(memory.total) // MIB,
-        limit_default_mw=nvml.ask("nvmlDeviceGetPowerManagementDefaultLimit", handle),
-        limit_min_mw=limits[0],
-        limit_max_mw=limits[1],
-        sm_clock_max_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _SM_CLOCK),
-        mem_clock_max_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEM_CLOCK),
+        mem_total_mib=None if memory is None else _sane(int(memory.total) // MIB),
+        limit_default_mw=_sane(nvml.ask("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        limit_min_mw=_sane(limits[0]),
+        limit_max_mw=_sane(limits[1]),
+        sm_clock_max_mhz=_sane(nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _SM_CLOCK), 10_000),
+        mem_clock_max_mhz=_sane(nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEM_CLOCK), 10_000),
     )
+
+
+def _sane(value: Any, most: int = 100_000_000) -> int | None:
+    """Return a number of the inventory; None for a sentinel or nonsense."""
+    return value if isinstance(value, int) and 0 < value <= most else None
 
 
 def _text(value: Any) -> str:

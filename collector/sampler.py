@@ -189,6 +189,8 @@ class Sampler:
         if span_ms >= 0:
             reader.resume(CounterState(*counter), span_ms, self._clock.monotonic_ns())
             slot.expected_us = row_us + US_PER_S
+        else:  # the clock was set back: the count of resets goes on, the time does not
+            reader.counter = CounterState(counter[0])
 
     def _read(self, slot: Slot, reader: DeviceReader, second: Second, due: Due) -> None:
         ts_us = due.ts_us

@@ -326,6 +326,17 @@ class Spool:
         finally:
             self._con.execute("PRAGMA synchronous=NORMAL")
 
+    def discard(self, node_id: str, ticks: Sequence[Tick], facts: Sequence[Fact]) -> None:
+        """Drop what can never be sent, and declare the seconds."""
+        with _damage(self.path), self._transaction():
+            self._delete("tick", [tick.id for tick in ticks])
+            self._delete("fact", [fact.id for fact in facts])
+            gaps = [
+                gap_row(node_id, first, last, "unpackable", "seconds that no batch can hold")
+                for first, last in _stretches([tick.ts_us for tick in ticks])
+            ]
+            self._insert_facts({"gap": gaps})
+
     def acknowledge(self, batch: StoredBatch) -> None:
         """Forget a batch: the server has it."""
         with _damage(self.path), self._transaction():

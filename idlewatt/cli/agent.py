@@ -13,7 +13,7 @@ from collector.identity import NodeIdentity, machine_id
 from idlewatt.cli import output
 from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.columns import GPU_SAMPLE
-from idlewatt.config import Settings, lookup, parse_value
+from idlewatt.config import Settings
 from idlewatt.errors import UsageError
 from idlewatt.units import US_PER_S
 
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trial.add_argument("--sim", metavar="JSON", help="sim: the cluster, as fields of its spec")
     trial.add_argument("--sim-node", type=int, default=0, metavar="N", help="sim: which node")
     parser.add_argument("--poller", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(flag_settings=_FLAGS)
     parser.epilog = (
         "examples:\n"
         "  idlewatt agent --once\n"
@@ -79,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Run the agent, its poller, or a single second."""
-    settings = _with_flags(args, settings)
     node = NodeIdentity(
         settings.text("agent.node_id") or machine_id(),
         settings.text("agent.rack"),
@@ -135,17 +135,6 @@ def poller_argv(args: argparse.Namespace, settings: Settings) -> list[str]:
     if args.sim:
         argv += ["--sim", args.sim]
     return argv
-
-
-def _with_flags(args: argparse.Namespace, settings: Settings) -> Settings:
-    """Return the settings with this verb's own flags on top."""
-    values, origins = dict(settings.values), dict(settings.origins)
-    for flag, name in _FLAGS.items():
-        value = getattr(args, flag)
-        if value is not None:
-            values[name] = parse_value(lookup(name, "command line"), value, "command line")
-            origins[name] = "command line"
-    return Settings(values, origins)
 
 
 def _driver(

@@ -196,6 +196,34 @@ def test_the_next_agent_goes_on_from_the_counter_of_the_last() -> None:
     assert len(gaps(second)) == 1
 
 
+def test_a_clock_set_back_keeps_the_count_of_resets() -> None:
+    bench = Bench(gpus=1)
+    bench.rows()
+    bench.devices.change[0] = {"energy_mj": 5}
+    bench.rows()
+    kept = bench.sampler.state()
+    bench.clock.step_wall(-3600)
+    bench.restart(kept, epoch=99)
+    second = bench.tick()
+    assert named(second)[0]["energy_epoch"] == 1
+    assert named(second)[0]["energy_source"] == "power_avg"
+    assert gaps(second) == []
+
+
+def test_sentinels_of_the_inventory_are_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(gpus=1)
+    ask = bench.nvml.ask
+
+    def sentinel(name: str, *args: Any) -> Any:
+        return 2**32 - 1 if "Limit" in name and "Constraints" not in name else ask(name, *args)
+
+    monkeypatch.setattr(bench.nvml, "ask", sentinel)
+    bench.restart()
+    device = dict(zip([column.name for column in DEVICE], bench.facts["device"][0], strict=True))
+    assert device["power_limit_default_mw"] is None
+    assert device["power_limit_max_mw"] == 700_000
+
+
 def test_a_counter_reset_is_an_epoch_and_power_for_that_row() -> None:
     bench = Bench(gpus=1)
     bench.rows()

@@ -117,6 +117,34 @@ def test_a_tick_taken_by_the_other_lane_is_not_sent_twice(spool: Spool, tmp_path
     assert batch.seq == 1  # the attempt that was undone used up no number
 
 
+@pytest.mark.parametrize(
+    "poison",
+    [
+        ("no_such_table", [("x",)]),
+        ("gap", [("n",)]),
+        ("gap", [("n", None, "yesterday", NOW, "agent_down", None, None)]),
+        ("gap", [("n", None, NOW, NOW, "agent_down", 2**63, None)]),
+    ],
+)
+def test_what_cannot_be_packed_does_not_hold_up_the_rest(
+    spool: Spool, poison: tuple[str, list[tuple[object, ...]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    epoch = spool.begin_epoch(NOW)
+    huge = sample(NOW + S)
+    huge[1] = 2**40
+    spool.append(epoch, NOW, [sample(NOW)])
+    spool.append(epoch, NOW + S, [huge])
+    spool.add_facts({poison[0]: poison[1]})
+    batch = next_batch(spool, "n", Lane.LIVE, NOW + S, 120)
+    assert batch is not None
+    assert stamps(batch.body) == [NOW]
+    gaps = rows_from_table(TABLES["gap"], decode_batch(batch.body).tables["gap"])
+    assert [(row[2], row[3], row[4]) for row in gaps] == [(NOW + S, NOW + S, "unpackable")]
+    assert caplog.text.count("cannot be packed") == 2
+    spool.acknowledge(batch)
+    assert next_batch(spool, "n", Lane.LIVE, NOW + S, 120) is None
+
+
 def test_quarantine_keeps_the_body_and_declares_the_hole(spool: Spool) -> None:
     epoch = spool.begin_epoch(NOW)
     spool.append(epoch, NOW, [sample(NOW)])
