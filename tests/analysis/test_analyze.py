@@ -16,8 +16,12 @@ from idlewatt.clock import VirtualClock, iso_utc
 from idlewatt.config import resolve
 from idlewatt.errors import UnavailableError, UsageError
 from idlewatt.units import US_PER_HOUR
+from warehouse.api import build_app
 from warehouse.http import HttpError, Request
+from warehouse.ingest import Ingestor
+from warehouse.serving import serve
 from warehouse.store import Store
+from warehouse.tokens import Tokens
 
 HOUR_US = 491_000 * US_PER_HOUR
 S = 1_000_000
@@ -229,6 +233,44 @@ def test_command_line_asks_the_server(server, capsys):
     server.answer = (500, b"<html>")
     assert main(words) == 1
     assert "answered 500" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_command_line_and_the_real_server(folder, capsys):
+    settings = resolve({"server.port": 0}, environ={})
+    clock, stop, ready, urls = VirtualClock(HOUR_US), threading.Event(), threading.Event(), []
+
+    def on_ready(url):
+        urls.append(url)
+        ready.set()
+
+    with Store.open(folder, settings, clock) as store:
+        ingestor = Ingestor(store)
+        app = build_app(
+            store,
+            ingestor,
+            Tokens(folder / "tokens.toml"),
+            settings,
+            clock,
+            routes=http.routes(store, settings, clock),
+        )
+        server = threading.Thread(
+            target=serve, args=(app, settings), kwargs={"on_ready": on_ready, "stop": stop}
+        )
+        server.start()
+        try:
+            assert ready.wait(30)
+            words = ["analyze", "power-states", "--url", urls[0], "--json"]
+            period = ["--from", iso_utc(HOUR_US - 30 * S), "--to", iso_utc(HOUR_US + 30 * S)]
+            assert main([*words, *period]) == 0
+            assert json.loads(capsys.readouterr().out)["in_execution"]["time_share"] == 0.8
+            assert intervals(store) == 3
+            assert main([*words, "--from", "2020-01-01"]) == 2
+            assert "over 400 days" in capsys.readouterr().err
+        finally:
+            stop.set()
+            server.join()
+            ingestor.close()
 
 
 def test_command_line_says_when_no_server_answers(server, capsys):

@@ -274,6 +274,21 @@ def test_a_failing_write_leaves_the_old_results_and_is_done_again(store, clock, 
     assert stored(store, "gpu_uuid = 'GPU-9'")
 
 
+def test_the_node_of_an_hour_is_the_one_that_held_the_gpu_last(store, clock):
+    feed = Feed(store)
+    moved = [row(0, HOUR_US + second * S, "A") for second in range(6)]
+    for item in moved[:4]:
+        item["node_id"] = "node-9"
+    feed.rows([*moved, row(0, HOUR_US + US_PER_HOUR, "A"), row(1, HOUR_US, "A")])
+    states_job.refresh(store, settings(), clock)
+    assert [item[:2] for item in stored(store)] == [
+        ("GPU-0", "node-0"),
+        ("GPU-0", "node-0"),
+        ("GPU-1", "node-1"),
+    ]
+    assert stored(store) == computed(store)
+
+
 def test_an_import_of_another_interval_and_a_row_without_energy(store, clock):
     feed = Feed(store)
     rows = [row(0, HOUR_US + step * 15 * S, "L", energy=step != 2) for step in range(1, 5)]
