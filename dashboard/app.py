@@ -41,6 +41,8 @@ def build(read_models: ReadModels, settings: Settings) -> Dash:
         suppress_callback_exceptions=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
+    # Files of the assets folder are small; compressing them as streams leaves them open.
+    app.server.config["COMPRESS_STREAMS"] = False
     frame = shell.layout(PAGES)
     app.layout = frame
     whole: Any = html.Div([frame, *(page.layout() for page in PAGES)])

@@ -81,9 +81,13 @@ def gpu_hours(value_ms: float) -> str:
     return f"{hours * 60:.0f}{THIN}GPU-min" if hours < 1 else f"{_digits(hours)}{THIN}GPU-h"
 
 
-def clock(value_us: int | None) -> str:
-    """Return the UTC time of day with seconds."""
-    return NOTHING if value_us is None else f"{utc_from_us(value_us):%H:%M:%S}"
+def clock(value_us: int | None, as_of_us: int | None = None) -> str:
+    """Return the UTC time with seconds, with the day where it is not that of `as_of_us`."""
+    if value_us is None:
+        return NOTHING
+    value = utc_from_us(value_us)
+    same_day = as_of_us is None or utc_from_us(as_of_us).date() == value.date()
+    return f"{value:%H:%M:%S}" if same_day else f"{value:%d %b %H:%M:%S}"
 
 
 def minute(value_us: int | None, as_of_us: int | None = None) -> str:

@@ -1,7 +1,8 @@
 """Fleet power of the last day, second by second, kept in memory and refreshed by difference.
 
-A past hour is read again only when its number in `hour_change` moved; of the current hour only
-the tail is read, and the whole of it once a minute for rows that came late. Each refresh has a
+A past hour is read again only when its number in `hour_change` moved. Of the current hour only
+the tail is read, and the whole of it once a minute, and once more when it has ended, for rows
+that came late. Each refresh has a
 time budget, newest hours first, so that a page is there at once and its history follows.
 """
 
@@ -45,21 +46,28 @@ class Seconds:
 
     def window(self, from_us: int, to_us: int) -> Seconds:
         """Return the seconds from `from_us` up to, not including, `to_us`."""
-        first = (from_us - self.start_us) // US_PER_S
-        last = (to_us - self.start_us) // US_PER_S
-        length = len(self.power_mw)
-        low, high = min(max(first, 0), length), min(max(last, 0), length)
-        pad = (max(low - first, 0), max(last - max(high, first), 0))
         return Seconds(
             from_us,
-            np.pad(self.power_mw[low:high], pad)[: last - first],
-            np.pad(self.readings[low:high], pad)[: last - first],
+            cut(self.power_mw, self.start_us, from_us, to_us),
+            cut(self.readings, self.start_us, from_us, to_us),
         )
+
+
+def cut(values: IntArray, start_us: int, from_us: int, to_us: int) -> IntArray:
+    """Return the values of [from, to), one a second from `start_us`; 0 where there are none."""
+    first = (from_us - start_us) // US_PER_S
+    last = (to_us - start_us) // US_PER_S
+    low = min(max(first, 0), len(values))
+    high = max(min(max(last, 0), len(values)), low)
+    found = np.zeros(max(last - first, 0), dtype=np.int64)
+    found[low - first : high - first] = values[low:high]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Hour:
     change_seq: int
+    exact: bool  # False where only the tail was read since the last full reading
     until_us: int
     full_ns: int
     power_mw: IntArray
@@ -87,7 +95,7 @@ class SecondsCache:
         self._hours = {hour: value for hour, value in self._hours.items() if hour in known}
         for number, (hour_us, seq) in enumerate(hours):
             old = self._hours.get(hour_us)
-            if old is not None and old.change_seq == seq:
+            if old is not None and old.change_seq == seq and old.exact:
                 continue
             if number and self._monotonic_ns() - started > self._budget_ns:
                 pending += 1
@@ -100,8 +108,9 @@ class SecondsCache:
         end_us = hour_us + US_PER_HOUR
         is_tail = (
             old is not None
+            and as_of_us < end_us
+            and as_of_us >= old.until_us
             and now_ns - old.full_ns < FULL_EVERY_NS
-            and as_of_us - old.until_us < TAIL_S * US_PER_S
         )
         if old is not None and is_tail:
             from_us = max(hour_us, old.until_us - TAIL_S * US_PER_S)
@@ -113,7 +122,8 @@ class SecondsCache:
         ts_us, power, count = load(from_us, end_us)
         at = (ts_us - hour_us) // US_PER_S
         power_mw[at], readings[at] = power, count
-        return _Hour(seq, min(as_of_us, end_us), full_ns, power_mw, readings)
+        until_us = min(as_of_us, end_us)
+        return _Hour(seq, not is_tail, until_us, full_ns, power_mw, readings)
 
     def seconds(self, as_of_us: int) -> Seconds:
         """Return the last 25 hours up to and including the hour of `as_of_us`."""

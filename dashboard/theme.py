@@ -24,7 +24,9 @@ GRAPH_CONFIG: Final[dict[str, Any]] = {
 }
 STATIC_GRAPH_CONFIG: Final[dict[str, Any]] = GRAPH_CONFIG | {"displayModeBar": False}
 
-FONT: Final = '"Inter", "Segoe UI", system-ui, -apple-system, "Liberation Sans", Arial, sans-serif'
+FONT: Final = (
+    '"Inter", "Segoe UI", -apple-system, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
+)
 
 
 class Scheme(StrEnum):
@@ -174,6 +176,11 @@ def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def ink(colour: str) -> str:
+    """Return the text colour that stands out more from a fill: near-black or white."""
+    return max(("#0D1117", "#FFFFFF"), key=lambda text: contrast(text, colour))
 
 
 def contrast(one: str, other: str) -> float:

@@ -18,7 +18,7 @@ from dashboard.views import fleet_band, fleet_map, fleet_waste
 from dashboard.wrap import aria, in_browser
 
 BAND_PX: Final = 340
-ROW_PX: Final = 34
+ROW_PX: Final = 44
 MAP_PX: Final = (150, 460)
 OUTPUTS: Final[dict[str, Output]] = {
     "headline": Output(fleet("headline"), "children"),
@@ -190,12 +190,12 @@ def register(app: Dash, models: ReadModels) -> None:
     @app.callback(
         Output(fleet("band-table"), "children"),
         Input(fleet("band-open"), "n_clicks"),
-        Input(fleet("band"), "figure"),
+        Input(fleet("seen"), "data"),
         State(shell("pulse"), "data"),
         State(fleet("window"), "value"),
         prevent_initial_call=True,
     )
-    def band_table(clicks: int, _figure: Any, pulse: Any, window: str) -> Any:
+    def band_table(clicks: int, _seen: Any, pulse: Any, window: str) -> Any:
         _only_when_open(clicks)
         band = view.band_of(_snapshot(models, pulse, window))
         found = [] if band is None else fleet_band.rows(band)

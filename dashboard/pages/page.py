@@ -71,7 +71,7 @@ def chart(graph_id: str, label: str, described_by: str, height_px: int) -> html.
             clear_on_unhover=True,
             style={"height": f"{height_px}px"},
         ),
-        role="img",
+        role="group",
         className="chart",
         **aria(label=label, describedby=described_by),
     )

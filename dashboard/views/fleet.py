@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from dashboard import format as fmt
 from dashboard.models import EnergyOfState, FleetSnapshot, Waste
+from dashboard.seconds import cut
 from dashboard.theme import HELP, Look
 from dashboard.views import fleet_band
 from idlewatt.model import State
@@ -60,9 +62,16 @@ def peak_today(snapshot: FleetSnapshot) -> fleet_band.Peak | None:
     if snapshot.seconds is None or snapshot.expected is None or snapshot.as_of_us is None:
         return None
     midnight_us = snapshot.as_of_us - snapshot.as_of_us % DAY_US
-    first = max(0, (midnight_us - snapshot.seconds.start_us) // US_PER_S)
-    today = snapshot.seconds.window(midnight_us, snapshot.seconds.end_us)
-    return fleet_band.highest(today, snapshot.expected[first:])
+    until_us = snapshot.as_of_us + US_PER_S
+    today = snapshot.seconds.window(midnight_us, until_us)
+    return fleet_band.highest(today, _expected(snapshot, midnight_us, until_us))
+
+
+def _expected(snapshot: FleetSnapshot, from_us: int, to_us: int) -> npt.NDArray[np.int64]:
+    """Return how many devices each second of [from, to) should have."""
+    if snapshot.seconds is None or snapshot.expected is None:
+        return np.zeros(max((to_us - from_us) // US_PER_S, 0), dtype=np.int64)
+    return cut(snapshot.expected, snapshot.seconds.start_us, from_us, to_us)
 
 
 def band_of(snapshot: FleetSnapshot) -> fleet_band.Band | None:
@@ -74,11 +83,9 @@ def band_of(snapshot: FleetSnapshot) -> fleet_band.Band | None:
     settled_us = _settled_us(snapshot) + US_PER_S
     end_us = settled_us - settled_us % bucket_us
     start_us = end_us - snapshot.window_s * US_PER_S
-    first = (start_us - seconds.start_us) // US_PER_S
-    last = (end_us - seconds.start_us) // US_PER_S
     return fleet_band.band(
         seconds.window(start_us, end_us),
-        snapshot.expected[max(first, 0) : last],
+        _expected(snapshot, start_us, end_us),
         bucket_s,
         limit_w(snapshot.gpus),
     )
@@ -88,9 +95,9 @@ def _settled_us(snapshot: FleetSnapshot) -> int:
     """Return the newest second that is covered, at most 15 s back: the last one still fills."""
     if snapshot.seconds is None or snapshot.expected is None or snapshot.as_of_us is None:
         raise ValueError("a snapshot without samples has no newest second")
-    last = (snapshot.as_of_us - snapshot.seconds.start_us) // US_PER_S
-    tail = slice(max(last - 15, 0), last + 1)
-    usable = fleet_band.usable_seconds(snapshot.seconds.readings[tail], snapshot.expected[tail])
+    from_us, to_us = snapshot.as_of_us - 15 * US_PER_S, snapshot.as_of_us + US_PER_S
+    tail = snapshot.seconds.window(from_us, to_us)
+    usable = fleet_band.usable_seconds(tail.readings, _expected(snapshot, from_us, to_us))
     if not usable.any():
         return snapshot.as_of_us
     back = int(np.flatnonzero(usable[::-1])[0])
@@ -103,7 +110,10 @@ def headline(snapshot: FleetSnapshot) -> str:
         return "No sample has arrived yet."
     gpus = snapshot.gpus
     total, limit = power_w(gpus), limit_w(gpus)
-    text = f"{fmt.plural(gpus.height, 'GPU')} draw {fmt.power(total)}"
+    read = gpus["power_mw"].count()
+    who = fmt.plural(gpus.height, "GPU")
+    who = who if read == gpus.height else f"{fmt.count(read)} of {who}"
+    text = f"{who} draw {fmt.power(total)}"
     if total is not None and limit:
         text += f", {fmt.share(total / limit)} of their limits"
     idle = int((gpus["look"] == Look.EXECUTION_IDLE.value).sum())
@@ -201,9 +211,8 @@ def coverage(waste: Waste, snapshot: FleetSnapshot) -> float | None:
     """Return analysed GPU time that has an energy, over the GPU time expected since `from_us`."""
     if snapshot.expected is None or snapshot.seconds is None or snapshot.as_of_us is None:
         return None
-    first = max(0, (waste.from_us - snapshot.seconds.start_us) // US_PER_S)
-    last = (snapshot.as_of_us - snapshot.seconds.start_us) // US_PER_S + 1
-    expected_ms = max(int(snapshot.expected[first:last].sum()), 1) * 1_000
+    expected = _expected(snapshot, waste.from_us, snapshot.as_of_us + US_PER_S)
+    expected_ms = int(expected.sum()) * 1_000
     # A device that is now in the inventory was expected all along.
     floor_ms = snapshot.gpus.height * (snapshot.as_of_us - waste.from_us) // 1_000
     seen_ms = sum(state.energy_obs_ms for state in waste.by_state.values())
@@ -212,7 +221,7 @@ def coverage(waste: Waste, snapshot: FleetSnapshot) -> float | None:
 
 def _energy_tile(snapshot: FleetSnapshot) -> Tile:
     waste = snapshot.waste
-    title = "Execution-idle energy, 24 h"
+    title = "Execution-idle, 24 h"
     text = (
         "Energy spent execution-idle over energy spent active or execution-idle, in the last "
         "24 clock hours with the current one. Coverage: GPU time analysed over GPU time expected."
@@ -222,5 +231,5 @@ def _energy_tile(snapshot: FleetSnapshot) -> Tile:
     ratio = in_execution_share(waste.by_state)
     idle = waste.by_state.get(State.EXECUTION_IDLE.value)
     kwh = kwh_from_uj(idle.energy_uj) if idle else 0.0
-    note = f"{fmt.energy(kwh)}; coverage {fmt.share(coverage(waste, snapshot))}"
+    note = f"of the energy, {fmt.energy(kwh)}; coverage {fmt.share(coverage(waste, snapshot))}"
     return Tile("energy", title, fmt.share(ratio), note, text, Look.EXECUTION_IDLE)

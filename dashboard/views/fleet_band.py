@@ -170,7 +170,7 @@ def figure(view: Band, scheme: theme.Scheme | str, key: str) -> dict[str, Any]:
             "y": _round(view.mean_w),
             "connectgaps": False,
             "line": {"color": colours.line, "width": 1.75},
-            "hovertemplate": "%{x|%H:%M:%S} UTC<br>mean %{y:.2f} kW<extra></extra>",
+            "hovertemplate": "%{x|%d %b %H:%M:%S} UTC<br>mean %{y:.2f} kW<extra></extra>",
         },
     ]
     layout = theme.layout(
@@ -224,6 +224,7 @@ def _peak_marker(peak: Peak, colours: theme.Palette) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
+        "cliponaxis": False,
         "name": "peak",
         "x": [timeaxis.stamp(peak.ts_us)],
         "y": [round(peak.power_w / 1e3, 3)],
@@ -233,7 +234,7 @@ def _peak_marker(peak: Peak, colours: theme.Palette) -> dict[str, Any]:
             "color": colours.panel,
             "line": {"color": colours.text, "width": 2},
         },
-        "hovertemplate": "peak second %{x|%H:%M:%S} UTC<br>%{y:.2f} kW<extra></extra>",
+        "hovertemplate": "peak second %{x|%d %b %H:%M:%S} UTC<br>%{y:.2f} kW<extra></extra>",
     }
 
 
@@ -247,7 +248,7 @@ def _peak_label(peak: Peak, view: Band, colours: theme.Palette) -> dict[str, Any
         "xshift": -8 if late else 8,
         "yshift": 5,
         "showarrow": False,
-        "text": f"Peak {fmt.power(peak.power_w)} at {fmt.clock(peak.ts_us)}",
+        "text": f"Peak {fmt.power(peak.power_w)} at {fmt.clock(peak.ts_us, view.end_us)}",
         "font": {"color": colours.text, "size": 12},
         "bgcolor": colours.panel,
         "borderpad": 2,
@@ -262,7 +263,8 @@ def summary(view: Band, pending_hours: int = 0) -> str:
     mean = float(np.nanmean(view.mean_w))
     text = f"Mean {fmt.power(mean)}, lowest second {fmt.power(float(np.nanmin(view.low_w)))}"
     if view.peak is not None:
-        text += f", peak {fmt.power(view.peak.power_w)} at {fmt.clock(view.peak.ts_us)} UTC"
+        when = fmt.clock(view.peak.ts_us, view.end_us)
+        text += f", peak {fmt.power(view.peak.power_w)} at {when} UTC"
         if view.limit_w:
             text += f" ({fmt.share(view.peak.power_w / view.limit_w)} of the limit)"
     return f"{text}. {_missing(view, pending_hours)}".strip()
@@ -286,14 +288,25 @@ def caption(view: Band) -> str:
 
 
 def rows(view: Band) -> list[list[str]]:
-    """Return the same numbers as a table, newest first."""
+    """Return the same numbers as a table, newest first; at most 60 rows.
+
+    Neighbouring buckets are merged: lowest of the lowest, highest of the highest, mean of means.
+    """
+    merge = max(1, -(-len(view.mean_w) // MAX_ROWS))
     table: list[list[str]] = []
-    for at in reversed(range(len(view.mean_w))):
-        start = view.start_us + at * view.bucket_s * US_PER_S
-        values = (view.low_w[at], view.mean_w[at], view.high_w[at])
-        cells = [fmt.power(None if math.isnan(value) else float(value)) for value in values]
-        table.append([timeaxis.stamp(start), *cells, fmt.share(float(view.coverage[at]))])
+    for first in reversed(range(0, len(view.mean_w), merge)):
+        part = slice(first, first + merge)
+        start = view.start_us + first * view.bucket_s * US_PER_S
+        shown = ~np.isnan(view.mean_w[part])
+        cells = [fmt.NOTHING] * 3
+        if shown.any():
+            low, high = np.nanmin(view.low_w[part]), np.nanmax(view.high_w[part])
+            mean = np.nanmean(view.mean_w[part])
+            cells = [fmt.power(float(value)) for value in (low, mean, high)]
+        coverage = float(view.coverage[part].mean())
+        table.append([fmt.clock(start, view.end_us), *cells, fmt.share(coverage)])
     return table
 
 
-COLUMNS: Final = ("Bucket starts (UTC)", "Lowest", "Mean", "Highest", "Coverage")
+MAX_ROWS: Final = 60
+COLUMNS: Final = ("From (UTC)", "Lowest", "Mean", "Highest", "Coverage")

@@ -1,7 +1,8 @@
 """State map by rack: which GPU does what now, with *no data* as a look of its own.
 
-Rows are racks and columns are slots (node by node, GPU by GPU). Where there is only one rack the
-rows are its nodes. No text travels per cell: what a cell is follows from its row and column.
+Rows are racks and columns are slots (node by node, GPU by GPU). Where there is only one rack,
+or only a few nodes, each node has a row of its own, racks apart by an empty one. No text travels
+per cell: what a cell is follows from its row and column.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ MAX_LETTERED: Final = 640
 MAX_GAPPED_COLUMNS: Final = 160
 MAX_CROSSED: Final = 600
 NODE_ROWS: Final = 64
+FEW_NODES: Final = 16
+FIT_LABEL: Final = 22
 
 CodeArray = npt.NDArray[np.uint8]
 
@@ -36,7 +39,7 @@ class FleetMap:
         rows: label of each row, top to bottom.
         codes: (row, column) -> 0 for no slot, else place of the look in `LOOKS` + 1.
         index: (row, column) -> row of the frame of GPUs, -1 for no slot.
-        by: "rack" or "node".
+        by: what a row is, in words.
     """
 
     rows: list[str]
@@ -48,33 +51,40 @@ class FleetMap:
 def fleet_map(gpus: pl.DataFrame) -> FleetMap:
     """Return the map of a frame with rack, node_id, hostname, gpu_index, gpu_uuid, look."""
     frame = gpus.with_row_index("at")
-    by_node = frame["rack"].n_unique() <= 1 and frame["node_id"].n_unique() <= NODE_ROWS
-    label = _node_label() if by_node else _rack_label()
-    # Order by the text a reader sees, then by what makes it unique.
+    racks, nodes = frame["rack"].n_unique(), frame["node_id"].n_unique()
+    by_node = nodes <= (NODE_ROWS if racks <= 1 else FEW_NODES)
+    label = _node_label(racks > 1) if by_node else _rack_label()
     frame = frame.with_columns(row=label).sort(
-        "row", "node_id", "gpu_index", "gpu_uuid", nulls_last=True
+        "rack", "node_id", "gpu_index", "gpu_uuid", nulls_last=True
     )
+    frame = frame.with_columns(node_run=pl.col("node_id").rle_id(), rack_no=pl.col("rack").rle_id())
     frame = frame.with_columns(
-        row_no=pl.col("row").rle_id(),
-        node_no=(pl.col("node_id").rle_id() - pl.col("node_id").rle_id().min().over("row")),
-        slot=pl.int_range(pl.len()).over("row"),
+        # A row per node, with an empty one between racks; or a row per rack.
+        row_no=(pl.col("node_run") + pl.col("rack_no")) if by_node else pl.col("rack_no"),
+        node_no=pl.col("node_run") - pl.col("node_run").min().over("rack_no"),
     )
+    frame = frame.with_columns(slot=pl.int_range(pl.len()).over("row_no"))
     labels = frame.group_by("row_no", maintain_order=True).agg(pl.col("row").first())
     width = int(frame["slot"].max() or 0) + 1  # type: ignore[arg-type]
     spaced = not by_node and width + int(frame["node_no"].max() or 0) <= MAX_GAPPED_COLUMNS  # type: ignore[arg-type]
     column = (frame["slot"] + frame["node_no"]) if spaced else frame["slot"]
-    shape = (labels.height, int(column.max() or 0) + 1)  # type: ignore[arg-type]
+    rows = [""] * (int(labels["row_no"].max() or 0) + 1)  # type: ignore[arg-type]
+    for row_no, text in labels.select("row_no", "row").iter_rows():
+        rows[row_no] = text
+    shape = (len(rows), int(column.max() or 0) + 1)  # type: ignore[arg-type]
     codes = np.zeros(shape, dtype=np.uint8)
     index = np.full(shape, -1, dtype=np.int32)
     at = (frame["row_no"].to_numpy(), column.to_numpy())
     number = {look.value: place + 1 for place, look in enumerate(LOOKS)}
     codes[at] = frame["look"].replace_strict(number, return_dtype=pl.UInt8).to_numpy()
     index[at] = frame["at"].to_numpy()
-    return FleetMap(labels["row"].to_list(), codes, index, "node" if by_node else "rack")
+    by = "rack" if not by_node else "rack and node" if racks > 1 else "node"
+    return FleetMap(rows, codes, index, by)
 
 
-def _node_label() -> pl.Expr:
-    return pl.when(pl.col("hostname") == "").then(pl.col("node_id")).otherwise(pl.col("hostname"))
+def _node_label(with_rack: bool = False) -> pl.Expr:
+    name = pl.when(pl.col("hostname") == "").then(pl.col("node_id")).otherwise(pl.col("hostname"))
+    return pl.concat_str(_rack_label(), name, separator="  ") if with_rack else name
 
 
 def _rack_label() -> pl.Expr:
@@ -116,12 +126,9 @@ def figure(cells: FleetMap, scheme: theme.Scheme | str) -> dict[str, Any]:
         "ygap": 2,
         "hoverinfo": "none",
     }
-    if cells.codes.size <= MAX_LETTERED:
-        letters = ["", *(theme.LETTERS[look] for look in LOOKS)]
-        heat["text"] = [[letters[code] for code in row] for row in cells.codes.tolist()]
-        heat["texttemplate"] = "%{text}"
-        heat["textfont"] = {"size": 13, "family": theme.FONT}
     data = [heat]
+    if cells.codes.size <= MAX_LETTERED:
+        data.append(_letters(cells, colours))
     crosses = _crosses(cells, colours)
     if crosses:
         data.append(crosses)
@@ -152,8 +159,24 @@ def figure(cells: FleetMap, scheme: theme.Scheme | str) -> dict[str, Any]:
 
 def _short(label: str) -> str:
     """Return a row label that fits beside the map; names from outside may be long."""
-    text = label if len(label) <= 18 else label[:17] + "\u2026"
+    text = label if len(label) <= FIT_LABEL else label[: FIT_LABEL - 1] + "\u2026"
     return text.replace("<", "\u2039").replace(">", "\u203a")
+
+
+def _letters(cells: FleetMap, colours: theme.Palette) -> dict[str, Any]:
+    """Return the letter of every cell, in the ink that stands out from its colour."""
+    at = np.argwhere(cells.codes > 0)
+    looks = [LOOKS[code - 1] for code in cells.codes[cells.codes > 0].tolist()]
+    ink = {look: theme.ink(colours.states[look]) for look in LOOKS}
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": at[:, 1].tolist(),
+        "y": at[:, 0].tolist(),
+        "text": [theme.LETTERS[look] for look in looks],
+        "textfont": {"size": 13, "color": [ink[look] for look in looks]},
+        "hoverinfo": "skip",
+    }
 
 
 def _crosses(cells: FleetMap, colours: theme.Palette) -> dict[str, Any] | None:
@@ -166,7 +189,8 @@ def _crosses(cells: FleetMap, colours: theme.Palette) -> dict[str, Any] | None:
     xs: list[float | None] = []
     ys: list[float | None] = []
     for row, first, last in _runs(mask, single):
-        left, right, top, low = first - 0.4, last - 0.6, row - 0.38, row + 0.38
+        left, right = round(first - 0.4, 1), round(last - 0.6, 1)
+        top, low = round(row - 0.38, 2), round(row + 0.38, 2)
         xs += [left, right, right, left, left, right, None]
         ys += [low, low, top, top, low, top, None]
     return {
@@ -227,7 +251,8 @@ def _state_text(look: Look, row: dict[str, Any]) -> str:
     if look is Look.NO_DATA:
         return f"{text}: no sample for 15 s"
     if row.get("run_s"):
-        text += f" for {'over ' if row['run_s'] >= 60 else ''}{fmt.duration(row['run_s'])}"
+        over = "over " if row["run_open"] else ""
+        text += f" for {over}{fmt.duration(row['run_s'])}"
     if row.get("basis") == "utilisation":
         text += " (by utilisation)"
     return f"{text} ({row['reason'].replace('_', ' ')})" if row.get("reason") else text
@@ -242,11 +267,11 @@ def _job_text(row: dict[str, Any]) -> str:
 
 
 COLUMNS: Final = ("Rack", "Node", *(theme.LABELS[look] for look in LOOKS), "Power")
-MAX_ROWS: Final = 200
+MAX_ROWS: Final = 60
 
 
 def rows(gpus: pl.DataFrame) -> list[list[str]]:
-    """Return the same map as a table of nodes, most execution-idle first; at most 200."""
+    """Return the same map as a table of nodes, most execution-idle first; at most 60."""
     table = (
         gpus.with_columns(node=_node_label())
         .group_by("rack", "node_id")

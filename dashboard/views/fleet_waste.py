@@ -17,7 +17,7 @@ COLUMNS: Final = (
     "Owner",
     "Kind",
     "GPUs",
-    "Time",
+    "GPU time",
     "Energy",
     "Share of its time",
     "Since (UTC)",
@@ -115,12 +115,13 @@ def summary(waste: Waste | None, as_of_us: int | None) -> str:
     """Return what the table covers, in one or two sentences."""
     if waste is None or waste.analysed_us is None or as_of_us is None:
         return "Not yet analysed: intervals appear a few seconds after the first samples."
-    kwh = kwh_from_uj(float(waste.top["energy_uj"].sum() or 0))
-    jobs = waste.top.filter(waste.top["job_key"].is_not_null())["job_key"].n_unique()
+    shown = waste.top.head(SHOWN)
     text = (
         f"Since {fmt.minute(waste.from_us, as_of_us)} UTC, analysed up to "
         f"{fmt.clock(waste.analysed_us)} UTC. "
     )
-    if waste.top.is_empty():
+    if shown.is_empty():
         return f"{text}No GPU was held without being used."
-    return f"{text}{fmt.plural(jobs, 'job')} below held GPUs without using them: {fmt.energy(kwh)}."
+    kwh = kwh_from_uj(float(shown["energy_uj"].sum()))
+    entries = fmt.plural(shown.height, "entry", "entries")
+    return f"{text}The {entries} below held GPUs and did not use them: {fmt.energy(kwh)}."

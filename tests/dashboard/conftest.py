@@ -112,7 +112,7 @@ SELECT ts_utc, 1000 AS obs_ms, printf('node-%02d', n) AS node_id,
           WHEN doing = 'work' THEN 400000
           WHEN doing = 'wait' AND n = 2 THEN 120000
           WHEN doing = 'wait' THEN 130000 ELSE 70000 END
-     + CASE WHEN ts_utc = TIMESTAMP '2026-05-04 12:05:07' AND n < 2 THEN 90000 ELSE 0 END)
+     + CASE WHEN ts_utc = TIMESTAMP '2026-05-04 12:06:07' AND n < 2 THEN 90000 ELSE 0 END)
         AS power_avg_mw,
     700000 AS power_limit_mw, doing <> 'empty' AS resident,
     CASE WHEN doing = 'work' THEN 0.8 ELSE 0.0 END AS sm_active,
@@ -162,36 +162,72 @@ def fill(store: FakeStore, hours: int = 2, wave: bool = False) -> None:
     for g in range(4):
         gpu, other = f"GPU-02-{g}", f"GPU-02-{g + 4}"
         add_interval(
-            store, gpu=gpu, last="2026-05-04 12:34:40", state="execution_idle",
-            job="alpha:102:0", seconds=2081, run_s=9281, watts=120,
+            store,
+            gpu=gpu,
+            last="2026-05-04 12:34:40",
+            state="execution_idle",
+            job="alpha:102:0",
+            seconds=2081,
+            run_s=9281,
+            watts=120,
         )
         add_interval(
-            store, gpu=gpu, last="2026-05-04 11:59:59", state="execution_idle",
-            job="alpha:102:0", seconds=3600, run_s=7200, watts=120,
+            store,
+            gpu=gpu,
+            last="2026-05-04 11:59:59",
+            state="execution_idle",
+            job="alpha:102:0",
+            seconds=3600,
+            run_s=7200,
+            watts=120,
         )
         add_interval(
-            store, gpu=other, last="2026-05-04 12:34:40", state="deep_idle",
-            job="alpha:103:0", seconds=2081, watts=70,
+            store,
+            gpu=other,
+            last="2026-05-04 12:34:40",
+            state="deep_idle",
+            job="alpha:103:0",
+            seconds=2081,
+            watts=70,
         )
     for g in range(8):
         gpu = f"GPU-03-{g}"
         for hour, long in ((10, 1500), (11, 1800)):
             add_interval(
-                store, gpu=gpu, last=f"2026-05-04 {hour}:59:59", state="execution_idle",
-                job="alpha:104:0", seconds=long, watts=130,
+                store,
+                gpu=gpu,
+                last=f"2026-05-04 {hour}:59:59",
+                state="execution_idle",
+                job="alpha:104:0",
+                seconds=long,
+                watts=130,
             )
             add_interval(
-                store, gpu=gpu, last=f"2026-05-04 {hour}:29:59", state="active",
-                job="alpha:104:0", seconds=1800, watts=400,
+                store,
+                gpu=gpu,
+                last=f"2026-05-04 {hour}:29:59",
+                state="active",
+                job="alpha:104:0",
+                seconds=1800,
+                watts=400,
             )
         for node in (0, 1):
             add_interval(
-                store, gpu=f"GPU-{node:02d}-{g}", last="2026-05-04 11:59:59", state="active",
-                job="alpha:101:0", seconds=3600, watts=600,
+                store,
+                gpu=f"GPU-{node:02d}-{g}",
+                last="2026-05-04 11:59:59",
+                state="active",
+                job="alpha:101:0",
+                seconds=3600,
+                watts=600,
             )
     add_interval(
-        store, gpu="GPU-04-0", last="2026-05-04 12:20:00", state="execution_idle",
-        seconds=1201, watts=90,
+        store,
+        gpu="GPU-04-0",
+        last="2026-05-04 12:20:00",
+        state="execution_idle",
+        seconds=1201,
+        watts=90,
     )
 
 
