@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from collector.spool import Fact, Spool, StoredBatch, Tick
+from collector.spool import Spool
+from collector.spooled import Fact, StoredBatch, Tick
 from idlewatt import __version__
 from idlewatt.columns import GPU_SAMPLE, TABLES
 from idlewatt.errors import WireError

@@ -24,7 +24,8 @@ from collector.attribution import AllocationSource
 from collector.identity import NodeIdentity
 from collector.nvml import Nvml
 from collector.sampler import Facts, Sampler, Second
-from collector.spool import EXIT_SPOOL_DAMAGED, Spool, SpoolDamagedError, gap_row
+from collector.spool import EXIT_SPOOL_DAMAGED, Spool
+from collector.spooled import SpoolDamagedError, gap_row
 from collector.ticks import ClockSetBackError, Due, Missed, TickGrid
 from idlewatt.clock import Clock
 from idlewatt.units import US_PER_S

@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol
 
 from collector.batcher import next_batch
 from collector.http1 import HttpConnection, parse_url
-from collector.spool import Spool, SpoolDamagedError, StoredBatch
+from collector.spool import Spool
+from collector.spooled import SpoolDamagedError, StoredBatch
 from idlewatt import __version__
 from idlewatt.clock import Clock
 from idlewatt.errors import ServerUnreachableError

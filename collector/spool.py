@@ -12,17 +12,26 @@ again for other rows, not even after a power cut. Everything else runs with `NOR
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from collector.spooled import (
+    Backlog,
+    Fact,
+    SpoolDamagedError,
+    StoredBatch,
+    Tick,
+    damage,
+    gap_row,
+    stretches,
+)
 from idlewatt.errors import StoreError
 from idlewatt.model import Lane
-from idlewatt.units import MIB, US_PER_MS, US_PER_S
+from idlewatt.units import MIB, US_PER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,65 +61,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class SpoolDamagedError(StoreError):
-    """The spool file cannot be read as SQLite any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """One spooled second."""
-
-    id: int
-    epoch: int
-    ts_us: int
-    body: bytes
-
-    @property
-    def rows(self) -> list[list[Any]]:
-        """Return its samples in the order of `columns.GPU_SAMPLE`."""
-        rows: list[list[Any]] = _decode(self.body)
-        return rows
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """Rows of a table other than gpu_sample, waiting for the next batch."""
-
-    id: int
-    name: str
-    rows: list[list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """A batch that waits for the server's acknowledgement; its body never changes."""
-
-    epoch: int
-    lane: Lane
-    seq: int
-    first_us: int
-    last_us: int
-    rows: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What still waits in the spool."""
-
-    ticks: int
-    batches: int
-    quarantined: int
-    oldest_us: int | None
-
-
-def gap_row(
-    node_id: str, from_us: int, to_us: int, reason: str, detail: str | None = None
-) -> tuple[Any, ...]:
-    """Return a row of the gap table that concerns the whole node."""
-    return (node_id, None, from_us, to_us, reason, None, detail)
-
-
 class Spool:
     """One connection to the spool; each thread opens its own.
 
@@ -134,7 +84,7 @@ class Spool:
         except (OSError, sqlite3.Error) as exc:
             raise StoreError(f"spool {folder} cannot be used: {exc}; set agent.spool_dir") from exc
         try:
-            with _damage(self.path):
+            with damage(self.path):
                 self._prepare()
         except BaseException:
             self._con.close()
@@ -166,16 +116,14 @@ class Spool:
         Raises:
             SpoolDamagedError: SQLite finds the file damaged.
         """
-        with _damage(self.path):
+        with damage(self.path):
             answer = self._value("PRAGMA quick_check(1)")
             if answer != "ok":
                 raise SpoolDamagedError(f"spool {self.path} is damaged: {answer}")
 
-    # ── poller ──────────────────────────────────────────────────────────────────────────────
-
     def begin_epoch(self, now_us: int) -> int:
         """Return a new epoch, greater than each before, and persist it."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             last = int(self._meta("epoch") or 0)
             epoch = max(now_us // US_PER_MS, last + 1)
             self._put("epoch", epoch)
@@ -183,12 +131,12 @@ class Spool:
 
     def last_tick_us(self) -> int | None:
         """Return the newest nominal second ever spooled."""
-        with _damage(self.path):
+        with damage(self.path):
             return _maybe_int(self._meta("last_tick_us"))
 
     def state(self, key: str) -> Any:
         """Return a value kept with `append(state=...)`, or None."""
-        with _damage(self.path):
+        with damage(self.path):
             body = self._meta(f"state.{key}")
             return None if body is None else _decode(body)
 
@@ -201,7 +149,7 @@ class Spool:
         state: dict[str, Any] | None = None,
     ) -> None:
         """Add one second, the facts found in it and the sampler's state, in one transaction."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             if rows:
                 self._con.execute(
                     "INSERT INTO tick(epoch, ts_us, n, body) VALUES (?,?,?,?)",
@@ -214,12 +162,12 @@ class Spool:
 
     def add_facts(self, facts: Facts) -> None:
         """Add rows of tables other than gpu_sample; they travel with the next batch."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             self._insert_facts(facts)
 
     def size_bytes(self) -> int:
         """Return the bytes in use, free pages not counted."""
-        with _damage(self.path):
+        with damage(self.path):
             pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
             return int(pages * self._value("PRAGMA page_size"))
 
@@ -232,7 +180,7 @@ class Spool:
         if self.size_bytes() <= self._max_bytes:
             return dropped
         while self.size_bytes() > self._max_bytes * _TRIM_TO:
-            with _damage(self.path), self._transaction():
+            with damage(self.path), self._transaction():
                 waiting = self._value("SELECT count(*) FROM tick")
                 if waiting == 0:
                     self._con.execute("DELETE FROM quarantine")
@@ -243,17 +191,15 @@ class Spool:
                 self._delete("tick", [row[0] for row in oldest])
                 gaps = [
                     gap_row(node_id, first, last, "spool_full", "oldest unsent seconds dropped")
-                    for first, last in _stretches([row[1] for row in oldest])
+                    for first, last in stretches([row[1] for row in oldest])
                 ]
                 self._insert_facts({"gap": gaps})
                 dropped += len(oldest)
         return dropped
 
-    # ── shipper ─────────────────────────────────────────────────────────────────────────────
-
     def outstanding(self, lane: Lane) -> StoredBatch | None:
         """Return the lane's oldest batch that is not acknowledged."""
-        with _damage(self.path):
+        with damage(self.path):
             row = self._con.execute(
                 "SELECT epoch, lane, seq, first_us, last_us, n, body FROM batch"
                 " WHERE lane = ? ORDER BY epoch, seq LIMIT 1",
@@ -265,7 +211,7 @@ class Spool:
         """Return up to `limit` ticks for the lane, oldest first, all of one epoch."""
         compare = ">=" if lane is Lane.LIVE else "<"
         query = f"SELECT id, epoch, ts_us, body FROM tick WHERE ts_us {compare} ?"  # noqa: S608
-        with _damage(self.path):
+        with damage(self.path):
             rows = self._con.execute(
                 query + " ORDER BY ts_us, epoch LIMIT ?", (live_from_us, limit)
             ).fetchall()
@@ -274,7 +220,7 @@ class Spool:
 
     def facts(self, limit: int = 2_000) -> list[Fact]:
         """Return the oldest facts that wait for a batch."""
-        with _damage(self.path):
+        with damage(self.path):
             rows = self._con.execute(
                 "SELECT id, name, body FROM fact ORDER BY id LIMIT ?", (limit,)
             ).fetchall()
@@ -282,7 +228,7 @@ class Spool:
 
     def epoch(self) -> int | None:
         """Return the newest epoch."""
-        with _damage(self.path):
+        with damage(self.path):
             return _maybe_int(self._meta("epoch"))
 
     def form(
@@ -309,7 +255,7 @@ class Spool:
         first_us, last_us = (min(times), max(times)) if times else (0, 0)
         self._con.execute("PRAGMA synchronous=FULL")
         try:
-            with _damage(self.path), self._transaction():
+            with damage(self.path), self._transaction():
                 seq = self._next_seq(epoch, lane)
                 batch = StoredBatch(epoch, lane, seq, first_us, last_us, len(ticks), encode(seq))
                 taken = self._delete("tick", [tick.id for tick in ticks])
@@ -328,23 +274,23 @@ class Spool:
 
     def discard(self, node_id: str, ticks: Sequence[Tick], facts: Sequence[Fact]) -> None:
         """Drop what can never be sent, and declare the seconds."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             self._delete("tick", [tick.id for tick in ticks])
             self._delete("fact", [fact.id for fact in facts])
             gaps = [
                 gap_row(node_id, first, last, "unpackable", "seconds that no batch can hold")
-                for first, last in _stretches([tick.ts_us for tick in ticks])
+                for first, last in stretches([tick.ts_us for tick in ticks])
             ]
             self._insert_facts({"gap": gaps})
 
     def acknowledge(self, batch: StoredBatch) -> None:
         """Forget a batch: the server has it."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             self._forget(batch)
 
     def quarantine(self, batch: StoredBatch, node_id: str, reason: str, now_us: int) -> None:
         """Put a batch that the server will never take aside, and declare the hole it leaves."""
-        with _damage(self.path), self._transaction():
+        with damage(self.path), self._transaction():
             self._forget(batch)
             self._con.execute(
                 "INSERT INTO quarantine(epoch, lane, seq, reason, created_us, body)"
@@ -361,19 +307,17 @@ class Spool:
 
     def quarantined(self) -> list[tuple[int, str, int, str]]:
         """Return (epoch, lane, seq, reason) of the batches put aside."""
-        with _damage(self.path):
+        with damage(self.path):
             return self._con.execute(
                 "SELECT epoch, lane, seq, reason FROM quarantine ORDER BY id"
             ).fetchall()
 
     def backlog(self) -> Backlog:
         """Return what still waits."""
-        with _damage(self.path):
+        with damage(self.path):
             ticks, oldest = self._con.execute("SELECT count(*), min(ts_us) FROM tick").fetchone()
             batches = self._value("SELECT count(*) FROM batch")
             return Backlog(ticks, batches, self._value("SELECT count(*) FROM quarantine"), oldest)
-
-    # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -428,29 +372,6 @@ def _maybe_int(value: Any) -> int | None:
 
 class _TakenError(Exception):
     """Another lane took a tick first."""
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError:
-        raise  # busy, disk full: passes
-    except sqlite3.DatabaseError as exc:
-        if isinstance(exc, sqlite3.IntegrityError):
-            raise
-        raise SpoolDamagedError(f"spool {path} is damaged: {exc}") from exc
-
-
-def _stretches(times_us: Iterable[int]) -> list[tuple[int, int]]:
-    """Return (first, last) of each run of successive seconds."""
-    runs: list[tuple[int, int]] = []
-    for ts_us in sorted(times_us):
-        if runs and ts_us <= runs[-1][1] + US_PER_S:
-            runs[-1] = (runs[-1][0], ts_us)
-        else:
-            runs.append((ts_us, ts_us))
-    return runs
 
 
 def put_aside_if_damaged(folder: Path, now_us: int) -> Path | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from collector.batcher import next_batch
-from collector.spool import FILE_NAME, Spool, SpoolDamagedError, put_aside_if_damaged
+from collector.spool import FILE_NAME, Spool, put_aside_if_damaged
+from collector.spooled import SpoolDamagedError
 from idlewatt.columns import GPU_SAMPLE, TABLES
 from idlewatt.errors import StoreError
 from idlewatt.model import Lane

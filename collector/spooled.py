@@ -1,0 +1,101 @@
+"""What lies in the spool: ticks, facts and batches."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from idlewatt.errors import StoreError
+from idlewatt.model import Lane
+from idlewatt.units import US_PER_S
+
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class SpoolDamagedError(StoreError):
+    """The spool file cannot be read as SQLite any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One spooled second."""
+
+    id: int
+    epoch: int
+    ts_us: int
+    body: bytes
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """Return its samples in the order of `columns.GPU_SAMPLE`."""
+        rows: list[list[Any]] = _decode(self.body)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Rows of a table other than gpu_sample, waiting for the next batch."""
+
+    id: int
+    name: str
+    rows: list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch that waits for the server's acknowledgement; its body never changes."""
+
+    epoch: int
+    lane: Lane
+    seq: int
+    first_us: int
+    last_us: int
+    rows: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What still waits in the spool."""
+
+    ticks: int
+    batches: int
+    quarantined: int
+    oldest_us: int | None
+
+
+def gap_row(
+    node_id: str, from_us: int, to_us: int, reason: str, detail: str | None = None
+) -> tuple[Any, ...]:
+    """Return a row of the gap table that concerns the whole node."""
+    return (node_id, None, from_us, to_us, reason, None, detail)
+
+
+def stretches(times_us: Iterable[int]) -> list[tuple[int, int]]:
+    """Return (first, last) of each run of successive seconds."""
+    runs: list[tuple[int, int]] = []
+    for ts_us in sorted(times_us):
+        if runs and ts_us <= runs[-1][1] + US_PER_S:
+            runs[-1] = (runs[-1][0], ts_us)
+        else:
+            runs.append((ts_us, ts_us))
+    return runs
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Give what SQLite says about a damaged file its own name; what passes stays as it is."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise  # busy, disk full: passes
+    except sqlite3.DatabaseError as exc:
+        if isinstance(exc, sqlite3.IntegrityError):
+            raise
+        raise SpoolDamagedError(f"spool {path} is damaged: {exc}") from exc
