@@ -115,7 +115,13 @@ def sort_order(gpu: NDArray[np.int32], ts_us: IntArray) -> NDArray[np.int64] | N
     step = np.diff(gpu)
     if len(gpu) < 2 or bool(np.all((step > 0) | ((step == 0) & (np.diff(ts_us) >= 0)))):
         return None
-    return np.lexsort((ts_us, gpu)).astype(np.int64, copy=False)
+    since_us = ts_us - ts_us.min()
+    if int(since_us.max()) >= 1 << 32:
+        return np.lexsort((ts_us, gpu)).astype(np.int64, copy=False)
+    # One key of both: a scan by several threads gives long sorted stretches, soon merged.
+    return np.argsort(gpu.astype(np.int64) << 32 | since_us, kind="stable").astype(
+        np.int64, copy=False
+    )
 
 
 def column_from_arrow(array: Any) -> Column:

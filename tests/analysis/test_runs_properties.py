@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.classify import RAW_OF_KIND, Kind, Raw
+from analysis.frame import sort_order
 from analysis.power_states import Rows, concat, firm_borders, raw_runs, stitch, take
 from idlewatt.units import US_PER_HOUR
 
@@ -180,3 +181,18 @@ def test_a_further_cut_splits_pieces_and_keeps_every_sum(fleet, at):
                 getattr(cut, name)[cut.state == state].sum()
                 == getattr(whole, name)[whole.state == state].sum()
             )
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets, st.sampled_from([0, 3 * US_PER_HOUR]), st.randoms())
+def test_rows_in_any_order_come_out_in_order(fleet, later_us, rng):
+    """Within an hour, and over a period too long for the quick way."""
+    rows = expand(fleet)
+    rows += [(row[0], row[1] + later_us, *row[2:]) for row in rows if later_us]
+    expected = arrays(sorted(rows))[0]
+    found = arrays(rng.sample(rows, len(rows)))[0]
+    order = sort_order(found.gpu, found.ts_us)
+    if order is not None:
+        found = found.take(order)
+    assert found.gpu.tolist() == expected.gpu.tolist()
+    assert found.ts_us.tolist() == expected.ts_us.tolist()
