@@ -19,6 +19,7 @@ from dashboard.wrap import aria, in_browser
 
 BAND_PX: Final = 340
 ROW_PX: Final = 44
+FEW_ROWS_PX: Final = 300
 MAP_PX: Final = (150, 460)
 OUTPUTS: Final[dict[str, Output]] = {
     "headline": Output(fleet("headline"), "children"),
@@ -251,7 +252,9 @@ PARTS: Final = {
 def _render_map(out: dict[str, Any], snapshot: FleetSnapshot, scheme: str) -> str:
     cells = fleet_map.fleet_map(snapshot.gpus)
     low, high = MAP_PX
-    height = min(max(len(cells.rows) * ROW_PX + 20, low), high)
+    rows = len(cells.rows)
+    row_px = max(ROW_PX, min(FEW_ROWS_PX // max(rows, 1), 2 * ROW_PX))
+    height = min(max(rows * row_px + 20, low), high)
     out["map_figure"] = fleet_map.figure(cells, scheme)
     out["map_style"] = {"height": f"{height}px"}
     out["map_title"] = f"State of every GPU now, by {cells.by}"

@@ -83,7 +83,13 @@ def fleet_map(gpus: pl.DataFrame) -> FleetMap:
 
 
 def _node_label(with_rack: bool = False) -> pl.Expr:
-    name = pl.when(pl.col("hostname") == "").then(pl.col("node_id")).otherwise(pl.col("hostname"))
+    """Return the host name where it names one node only, else the node's id."""
+    alone = pl.col("node_id").n_unique().over("hostname") == 1
+    name = (
+        pl.when((pl.col("hostname") != "") & alone)
+        .then(pl.col("hostname"))
+        .otherwise(pl.col("node_id"))
+    )
     return pl.concat_str(_rack_label(), name, separator="  ") if with_rack else name
 
 
@@ -227,13 +233,12 @@ def summary(gpus: pl.DataFrame) -> str:
 
 def describe(gpus: pl.DataFrame, at: int) -> list[tuple[str, str]]:
     """Return what one cell is, as label and text."""
-    row = gpus.row(at, named=True)
+    row = gpus.with_columns(node=_node_label()).row(at, named=True)
     look = Look(row["look"])
     power = None if row["power_mw"] is None else row["power_mw"] / 1e3
     limit = None if row["power_limit_mw"] is None else row["power_limit_mw"] / 1e3
-    node = row["hostname"] or row["node_id"]
     lines = [
-        ("GPU", f"{node} / {row['gpu_index'] if row['gpu_index'] is not None else '?'}"),
+        ("GPU", f"{row['node']} / {row['gpu_index'] if row['gpu_index'] is not None else '?'}"),
         ("State", _state_text(look, row)),
         ("Power", f"{fmt.power(power)} of {fmt.power(limit)}"),
         ("Job", _job_text(row)),

@@ -89,12 +89,28 @@ def next_step(row: dict[str, Any], as_of_us: int) -> str:
     if row["job_key"] is None:
         return f"Find what runs on {row['node_id']}: {gpus} held by a program outside any job."
     if row["end_utc"] is not None and us_from_utc(row["end_utc"]) <= as_of_us:
-        return f"Tell {owner} before the next run: {job} has ended, {spent} did no work."
+        return _when_ended(row, job, owner)
     if row["state"] == State.DEEP_IDLE.value:
         if lasting:
             return f"Release {gpus} of {job}: no process for {lasting}, {spent} so far."
         return f"Ask {owner} to request GPUs later: {job} held them before it used them, {spent}."
     return _of_class(row, job, owner, gpus, lasting)
+
+
+def _when_ended(row: dict[str, Any], job: str, owner: str) -> str:
+    """Return the next step for a job that has ended: what the next run should do otherwise."""
+    share = fmt.share(row["waste_ms"] / row["job_ms"]) if row["job_ms"] else "much"
+    if row["state"] == State.DEEP_IDLE.value:
+        return f"Ask {owner} to request GPUs later next time: {job} held them empty."
+    match row["job_class"] or "other":
+        case "interactive":
+            return f"Set an idle limit for sessions of {owner}: {job} waited {share} of its time."
+        case "serving":
+            return f"Scale the next run to its requests: {job} waited {share} of its time."
+        case "training":
+            return f"Check input loading before the next run: {job} waited {share} of its time."
+        case _:
+            return f"Ask {owner} what {job} waited for: {share} of its time, before it runs again."
 
 
 def _of_class(row: dict[str, Any], job: str, owner: str, gpus: str, lasting: str) -> str:

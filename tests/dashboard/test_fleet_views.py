@@ -254,6 +254,11 @@ def test_map_by_rack_separates_nodes() -> None:
     assert cells.index[1, 3] == 22
 
 
+def test_host_names_that_several_nodes_share_name_none() -> None:
+    shared = gpus(FIVE, hostname=["vm", "vm", "vm", "own", "own"])
+    assert fleet_map.fleet_map(shared).rows == ["R1  a", "R1  b", "", "R2  own"]
+
+
 def test_no_data_has_an_outline_and_states_have_letters() -> None:
     drawn = fleet_map.figure(fleet_map.fleet_map(gpus(FIVE)), "light")
     heat, letters, crosses = drawn["data"]
@@ -344,7 +349,7 @@ def waste_row(**more: Any) -> dict[str, Any]:
         ),
         (
             {"end_utc": at(11, 59)},
-            "Tell mara before the next run: job 7 has ended, 1.00 kWh did no work.",
+            "Check input loading before the next run: job 7 waited 50 % of its time.",
         ),
     ],
 )
