@@ -17,6 +17,7 @@ import numpy as np
 
 from collector.simulator.device import DeviceInfo, device_info, stable_key
 from collector.simulator.profiles import GpuProfile, profile
+from idlewatt.errors import UsageError
 from idlewatt.units import US_PER_S
 
 DEFAULT_MODELS: Final = ("H100-SXM", "A100-SXM4-80GB", "H100-SXM", "L40S", "H100-SXM", "H100-SXM")
@@ -39,6 +40,9 @@ class ClusterSpec:
         nodes_per_rack: nodes in one rack.
         cluster: label of the cluster.
         fill: share of the GPUs that the scheduler tries to keep allocated.
+
+    Raises:
+        UsageError: it describes no cluster.
     """
 
     seed: int
@@ -49,6 +53,14 @@ class ClusterSpec:
     nodes_per_rack: int = 2
     cluster: str = "sim"
     fill: float = 0.87
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.gpus_per_node < 1 or not self.models:
+            raise UsageError("a simulated cluster needs at least one node, one GPU and one model")
+        if not 0.0 < self.fill <= 1.0 or self.nodes_per_rack < 1:
+            raise UsageError("fill lies in (0, 1], and a rack holds at least one node")
+        for model in self.models:
+            profile(model)
 
     @property
     def gpus(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from collector.simulator.truth import (
     truth,
 )
 from collector.simulator.workload import WORK, segment
+from idlewatt.errors import UsageError
 
 S = 1_000_000
 HOUR = 3_600 * S
@@ -138,7 +140,7 @@ def test_idle_runs_are_long_enough_and_typically_short() -> None:
     for row in state:
         edges = np.flatnonzero(np.diff(np.concatenate([[0], row == EXECUTION_IDLE, [0]])))
         lengths.extend((edges[1::2] - edges[::2])[1:-1])  # not those cut by the window
-    assert min(lengths) >= 5
+    assert min(lengths) == 5
     assert np.median(lengths) <= 15
 
 
@@ -187,3 +189,32 @@ def test_idle_costs_less_than_work_and_more_than_nothing() -> None:
         assert idle == pytest.approx(power.resident_w.value, rel=0.06)
         assert joules[state == ACTIVE].mean() > idle * 1.3
         assert joules[state == DEEP_IDLE].mean() == pytest.approx(power.bare_w.value, rel=0.02)
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 8),
+    st.integers(0, 2**31),
+    st.floats(0.05, 1.0),
+    st.lists(st.sampled_from(["H100-SXM", "A100-SXM4-80GB", "L40S"]), min_size=1, max_size=4),
+)
+def test_any_cluster_has_a_schedule(
+    nodes: int, gpus: int, seed: int, fill: float, models: list[str]
+) -> None:
+    spec = ClusterSpec(seed, nodes, gpus, ORIGIN, models=tuple(models), fill=fill)
+    schedule = Schedule(spec)
+    for gpu in range(spec.gpus):
+        jobs = schedule.jobs_on(gpu, -1e9, 30 * 3600.0)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(jobs))
+        assert all(gpu in job.gpus and len(set(job.gpus)) == len(job.gpus) for job in jobs)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"nodes": 0}, {"gpus_per_node": 0}, {"fill": 0.0}, {"models": ()}, {"models": ("voodoo2",)}],
+)
+def test_a_spec_that_describes_no_cluster_is_refused(wrong: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"seed": 1, "nodes": 1, "gpus_per_node": 1, "origin_us": ORIGIN}
+    with pytest.raises(UsageError):
+        ClusterSpec(**{**fields, **wrong})

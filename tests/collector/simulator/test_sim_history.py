@@ -120,6 +120,7 @@ def test_the_counter_runs_on_across_hours() -> None:
             assert after["energy_uj"] == (after["energy_mj"] - before["energy_mj"]) * 1_000
             assert after["energy_source"] == "counter"
             assert 30e6 < after["energy_uj"] < 710e6
+            assert after["dt_ms"] == 1_000 + after["late_ms"] - before["late_ms"]
 
 
 def test_the_first_second_of_history_has_no_predecessor() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import subprocess
 import sys
@@ -255,6 +256,22 @@ def test_process_lists_follow_the_size_protocol() -> None:
         assert code_of(pynvml.nvmlDeviceGetProcessUtilization, handle, 0) == 0
     finally:
         Changing.override = {}
+
+
+def test_an_array_of_the_right_size_is_enough_and_a_smaller_one_is_told_the_size() -> None:
+    standin, _, handle = begin()
+    Changing.override = {"compute": ((11, 1), (12, 2))}
+    call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetComputeRunningProcesses_v3")
+    try:
+        for room, code in ((0, 7), (1, 7), (2, 0), (3, 0)):
+            count = ctypes.c_uint(room)
+            array = (pynvml.c_nvmlProcessInfo_v3_t * 3)()
+            assert call(handle, ctypes.byref(count), array) == code
+            assert count.value == 2
+            assert [one.pid for one in array] == ([11, 12, 0] if code == 0 else [0, 0, 0])
+    finally:
+        Changing.override = {}
+    assert standin.calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 4
 
 
 @pytest.mark.parametrize("code", [3, 4, 10, 15, 16, 18, 21, 999])
