@@ -34,7 +34,7 @@ def take(browser: Any, url: str, scheme: str) -> Path:
         scheme: light or dark.
     """
     context = browser.new_context(
-        color_scheme=scheme, viewport={"width": 1440, "height": 900}, reduced_motion="reduce"
+        color_scheme=scheme, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
     )
     page = context.new_page()
     page.goto(url)

@@ -57,7 +57,10 @@ def _row(row: dict[str, Any], as_of_us: int) -> WasteRow:
     ongoing = row["ongoing_gpus"] > 0
     since_us = _us(row["ongoing_since_utc"]) if ongoing else _us(row["first_utc"])
     since = fmt.minute(since_us, as_of_us)
-    last = fmt.minute(_us(row["last_utc"]), as_of_us)
+    # The day stands once where both ends fall on it.
+    last = fmt.minute(_us(row["last_utc"]), since_us)
+    if last == fmt.minute(_us(row["last_utc"])):
+        last = fmt.minute(_us(row["last_utc"]), as_of_us)
     energy = kwh_from_uj(row["energy_uj"]) if row["energy_obs_ms"] else None
     share = row["waste_ms"] / row["job_ms"] if row["job_ms"] else None
     empty = row["state"] == State.DEEP_IDLE.value

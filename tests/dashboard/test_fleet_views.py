@@ -358,6 +358,19 @@ def test_next_step(more: dict[str, Any], text: str) -> None:
     assert found.replace("\u2009", " ") == text
 
 
+def test_day_of_a_period_stands_once() -> None:
+    def since(**more: Any) -> str:
+        waste = Waste(NOON_US, NOON_US, {}, pl.DataFrame([waste_row(ongoing_gpus=0, **more)]))
+        return fleet_waste.rows(waste, NOON_US)[0].since
+
+    yesterday = at(20) - dt.timedelta(days=1)
+    assert since() == "09:00 to 12:00"
+    assert since(first_utc=yesterday) == "03 May 20:00 to 12:00"
+    assert since(first_utc=yesterday, last_utc=yesterday + dt.timedelta(hours=2)) == (
+        "03 May 20:00 to 22:00"
+    )
+
+
 def test_waste_rows() -> None:
     waste = Waste(NOON_US, NOON_US, {}, pl.DataFrame([waste_row()]))
     (row,) = fleet_waste.rows(waste, NOON_US)
