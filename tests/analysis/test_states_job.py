@@ -2,6 +2,7 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from analysis import states_job
@@ -63,12 +64,9 @@ class Feed:
             for hour_us in sorted({self.hour(item) for item in rows}):
                 mine = [item for item in rows if self.hour(item) == hour_us]
                 table = self.store.layout.open_table(con, hour_us).name
-                names = list(mine[0])
-                marks = ", ".join(["?"] * len(names))
-                con.executemany(
-                    f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})",
-                    [list(item.values()) for item in mine],
-                )
+                con.register("fed", pa.Table.from_pylist(mine))
+                con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM fed")
+                con.unregister("fed")
                 self.bump(con, hour_us, len(mine))
 
         if rows:
@@ -136,7 +134,7 @@ def fleet(seed, hours=4, gpus=3):
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_arrival_gives_the_whole_period_run(store, clock, seed):
     rng = random.Random(100 + seed)
     feed = Feed(store)
