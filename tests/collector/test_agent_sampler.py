@@ -317,6 +317,18 @@ def test_throttle_times_fall_back_to_the_older_field() -> None:
     assert bench.rows()[0]["throttle_thermal_us"] == 250_000
 
 
+def test_a_throttle_counter_that_falls_is_null_for_that_row() -> None:
+    bench = Bench(gpus=1)
+    bench.devices.change[0] = {"throttle_power_ns": 900_000_000}
+    bench.rows()
+    bench.devices.change[0] = {"throttle_power_ns": 5_000_000}
+    row = bench.rows()[0]
+    assert row["throttle_power_us"] is None
+    assert missing_reason(row["missing"], Group.LIMITS) == Missing.IMPLAUSIBLE
+    bench.devices.change[0] = {"throttle_power_ns": 805_000_000}
+    assert bench.rows(2)[0]["throttle_power_us"] == 400_000  # half of two seconds
+
+
 def test_passing_trouble_is_null_with_a_reason() -> None:
     bench = Bench(gpus=1)
     bench.rows()

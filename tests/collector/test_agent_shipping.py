@@ -372,6 +372,19 @@ def test_retry_after_is_the_least_wait(tmp_path: Path, status: int) -> None:
     node.spool.close()
 
 
+def test_a_400_of_something_on_the_way_costs_no_batch(tmp_path: Path) -> None:
+    transport = Scripted(Answer(400, error="HTTP status 400", ours=False), Answer(200, acked=1))
+    node, live = lane(tmp_path, transport)
+    node.tick()
+    live.step()
+    assert node.spool.backlog().batches == 1
+    live.step()
+    assert node.spool.quarantined() == []
+    assert node.spool.backlog().batches == 0
+    assert transport.posts[0] == transport.posts[1]
+    node.spool.close()
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_wrong_token_is_said_clearly_and_tried_rarely(
     tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
