@@ -175,7 +175,10 @@ class Committer:
         known = {column.name for column in spec}
         strange = {key: data for key, data in table.columns.items() if key not in known}
         if strange:
-            self._set_aside(work, batch, name, Table(table.rows, strange))
+            # With the required columns, so that the rows can be found again later.
+            needed = {column.name for column in spec if column.required}
+            kept = {key: data for key, data in table.columns.items() if key in needed}
+            self._set_aside(work, batch, name, Table(table.rows, {**kept, **strange}), strange)
             outcome.unknown += 1
         if not spec or not table.rows:
             return
@@ -193,9 +196,11 @@ class Committer:
         outcome.rows += len(good)
         outcome.quarantined += len(bad)
 
-    def _set_aside(self, work: _Work, batch: Batch, name: str, table: Table) -> None:
+    def _set_aside(
+        self, work: _Work, batch: Batch, name: str, table: Table, strange: Iterable[str]
+    ) -> None:
         header = batch.header
-        columns = sorted(table.columns)
+        columns = sorted(strange)
         label = f"{name[:_MAX_NAME]}({', '.join(columns)[:512]})"
         if not self.unknown_seen[label]:
             log.warning("node=%s unknown=%r msg=%r", header.node_id, label, "kept in set_aside")

@@ -131,6 +131,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_bench() -> Callable[..., Bench]:
     return Bench
