@@ -56,7 +56,7 @@ def energy_before_uj(spec: ClusterSpec, gpu: int, hour: int) -> int:
     return sum(hour_energy_uj(spec, gpu, earlier) for earlier in range(first, hour))
 
 
-@functools.lru_cache(maxsize=24)
+@functools.lru_cache(maxsize=4)
 def hour_track(spec: ClusterSpec, gpu: int, hour: int) -> Track:
     """Return the track of one hour with its run-up, and some seconds past its end."""
     begin_s = hour_start_s(spec, hour)

@@ -424,3 +424,76 @@ def test_constant_devices_need_no_numpy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert out.stdout.strip() == "3"
+
+
+def raw(name: str) -> Any:
+    return pynvml._nvmlGetFunctionPointer(name)
+
+
+def test_structs_of_a_wrong_version_are_refused() -> None:
+    _, _, handle = begin("L40S", root=True)
+    mismatch = pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+    heat = pynvml.c_nvmlTemperature_v1_t(version=1, sensorType=0)
+    assert raw("nvmlDeviceGetTemperatureV")(handle, ctypes.byref(heat)) == mismatch
+    heat = pynvml.c_nvmlTemperature_v1_t(version=pynvml.nvmlTemperature_v1, sensorType=1)
+    assert raw("nvmlDeviceGetTemperatureV")(handle, ctypes.byref(heat)) == 2
+    power = pynvml.c_nvmlPowerValue_v2_t(version=1, powerScope=0, powerValueMw=200_000)
+    setter = raw("nvmlDeviceSetPowerManagementLimit_v2")
+    assert setter(handle, ctypes.byref(power)) == mismatch
+    power = pynvml.c_nvmlPowerValue_v2_t(version=pynvml.nvmlPowerValue_v2, powerScope=1)
+    assert setter(handle, ctypes.byref(power)) == pynvml.NVML_ERROR_NOT_SUPPORTED
+    support = pynvml.c_nvmlGpmSupport_t(version=9)
+    assert raw("nvmlGpmQueryDeviceSupport")(handle, ctypes.byref(support)) == mismatch
+    request = pynvml.c_nvmlGpmMetricsGet_t(version=9)
+    assert raw("nvmlGpmMetricsGet")(ctypes.pointer(request)) == mismatch
+
+
+def test_arguments_out_of_range_are_invalid() -> None:
+    _, _, handle = begin("L40S")
+    out = ctypes.c_uint()
+    for name, arguments in (
+        ("nvmlDeviceGetTemperature", (1,)),
+        ("nvmlDeviceGetClockInfo", (9,)),
+        ("nvmlDeviceGetMaxClockInfo", (9,)),
+        ("nvmlDeviceGetPcieThroughput", (9,)),
+        ("nvmlDeviceGetFanSpeed_v2", (1,)),
+    ):
+        code = raw(name)(handle, *map(ctypes.c_uint, arguments), ctypes.pointer(out))
+        assert code == pynvml.NVML_ERROR_INVALID_ARGUMENT, name
+    assert raw("nvmlDeviceGetFieldValues")(handle, ctypes.c_int(0), None) == 2
+    small = ctypes.create_string_buffer(4)
+    assert raw("nvmlDeviceGetName")(handle, small, ctypes.c_uint(4)) == 7
+    assert code_of(pynvml.nvmlDeviceGetClock, handle, 1, 2) == pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert code_of(pynvml.nvmlGpmSampleFree, pynvml.c_nvmlGpmSample_t()) == 2
+    assert code_of(pynvml.nvmlGpmSampleGet, handle, pynvml.c_nvmlGpmSample_t()) == 3
+    _, _, hopper = begin("H100")
+    assert code_of(pynvml.nvmlGpmSampleGet, hopper, pynvml.c_nvmlGpmSample_t()) == 2
+    assert code_of(pynvml.nvmlDeviceGetHandleByPciBusId, b"0000:FF:00.0") == 6
+
+
+def test_small_facts() -> None:
+    _, _, handle = begin("L40S", root=True)
+    assert pynvml.nvmlDeviceGetCudaComputeCapability(handle) == (8, 9)
+    assert pynvml.nvmlDeviceGetNumFans(handle) == 0
+    assert pynvml.nvmlDeviceGetPowerManagementMode(handle) == 1
+    assert pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle) == 16
+    assert pynvml.nvmlDeviceGetSupportedClocksEventReasons(handle) & 0x4
+    pynvml.nvmlDeviceSetMemoryLockedClocks(handle, 405, 405)
+    pynvml.nvmlDeviceResetMemoryLockedClocks(handle)
+    Changing.override = {"fan_pct": 44}
+    try:
+        assert pynvml.nvmlDeviceGetFanSpeed(handle) == 44
+        assert pynvml.nvmlDeviceGetFanSpeed_v2(handle, 0) == 44
+        assert pynvml.nvmlDeviceGetNumFans(handle) == 1
+    finally:
+        Changing.override = {}
+
+
+def test_a_fault_reaches_a_comparison_of_samples_already_taken() -> None:
+    standin, clock, handle = begin("H100")
+    first, second = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+    pynvml.nvmlGpmSampleGet(handle, first)
+    clock.advance(1)
+    pynvml.nvmlGpmSampleGet(handle, second)
+    standin.settables[0].fault = pynvml.NVML_ERROR_GPU_IS_LOST
+    assert code_of(metrics, [2], first, second) == pynvml.NVML_ERROR_GPU_IS_LOST
