@@ -19,7 +19,6 @@ from dashboard.pages import PAGES
 from idlewatt.config import Settings
 
 ASSETS: Final = Path(__file__).resolve().parent / "assets"
-BUNDLE_MAX_AGE_S: Final = 31_536_000
 
 
 def build(read_models: ReadModels, settings: Settings) -> Dash:

@@ -31,6 +31,7 @@ LOOK_BACK_S: Final = 75
 LOOK_BACK_LARGE_S: Final = 20  # enough for the length rule, at a quarter of the cost
 LARGE_FLEET: Final = 4_000
 AHEAD_S: Final = 5
+RECENT_S: Final = 600
 WASTE_HOURS: Final = 24
 WASTE_ROWS: Final = 20
 WASTE_EVERY_S: Final = 15
@@ -192,7 +193,7 @@ class ReadModels:
             return last
         now_us = self._clock.now_us()
         with self._store.snapshot() as cur:
-            as_of_us = _as_of(cur, now_us)
+            as_of_us = _as_of(cur, now_us, None if last is None else last.as_of_us)
             if as_of_us is None:
                 return FleetSnapshot(Pulse(None, now_us, self._stale_s, *_inventory(cur)))
             snapshot = self._compute(cur, as_of_us, now_us)
@@ -291,11 +292,11 @@ def expected_devices(gpus: pl.DataFrame, seconds: Seconds) -> npt.NDArray[np.int
     return known
 
 
-def _as_of(cur: duckdb.DuckDBPyConnection, now_us: int) -> int | None:
-    """Return the newest stamp: first among recent rows, else among all."""
+def _as_of(cur: duckdb.DuckDBPyConnection, now_us: int, last_us: int | None) -> int | None:
+    """Return the newest stamp: among recent rows, else since the last one known, else of all."""
     end = utc_from_us(now_us + AHEAD_S * US_PER_S)
-    for back_us in (600 * US_PER_S, now_us):
-        from_utc = utc_from_us(now_us - back_us)
+    for from_us in (now_us - RECENT_S * US_PER_S, last_us or 0):
+        from_utc = utc_from_us(from_us)
         ((value,),) = _fetch(cur, "page_fleet_as_of", from_utc=from_utc, to_utc=end)
         if value is not None:
             return us_from_utc(value)

@@ -168,11 +168,13 @@ def nav_link(page: Page, current: bool) -> dcc.Link:
 
 
 def freshness(pulse: Pulse) -> str:
-    """Return how many nodes and GPUs report."""
+    """Return how many nodes and GPUs report; a triangle stands before it where some do not."""
     if not pulse.gpus:
         return "no node known yet"
     nodes = f"{fmt.count(pulse.nodes_fresh)} of {fmt.plural(pulse.nodes, 'node')}"
-    return f"{nodes} and {fmt.count(pulse.gpus_fresh)} of {fmt.plural(pulse.gpus, 'GPU')} report"
+    mark = "\u25b2 " if pulse.gpus_fresh < pulse.gpus else ""
+    found = f"{fmt.count(pulse.gpus_fresh)} of {fmt.plural(pulse.gpus, 'GPU')}"
+    return f"{mark}{nodes} and {found} report"
 
 
 def missing(path: str | None) -> html.Div:

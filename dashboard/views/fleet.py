@@ -181,6 +181,9 @@ def _state_tile(gpus: pl.DataFrame, look: Look, title: str) -> Tile:
     total = power_w(gpus)
     if found and draw is not None and total:
         note += f", {fmt.share(draw / total)} of the power"
+    if look is Look.DEEP_IDLE and found:
+        held = gpus.filter((pl.col("look") == look.value) & pl.col("job_key").is_not_null())
+        note += f"; {fmt.count(held.height)} held by a job"
     return Tile(look.value, title, fmt.plural(found, "GPU"), note, HELP[look], look)
 
 
@@ -232,4 +235,7 @@ def _energy_tile(snapshot: FleetSnapshot) -> Tile:
     idle = waste.by_state.get(State.EXECUTION_IDLE.value)
     kwh = kwh_from_uj(idle.energy_uj) if idle else 0.0
     note = f"of the energy, {fmt.energy(kwh)}; coverage {fmt.share(coverage(waste, snapshot))}"
+    lag_s = ((snapshot.as_of_us or 0) - waste.analysed_us) / US_PER_S
+    if lag_s > LAG_WORTH_SAYING_S:
+        note += f"; analysed up to {fmt.minute(waste.analysed_us, snapshot.as_of_us)} UTC"
     return Tile("energy", title, fmt.share(ratio), note, text, Look.EXECUTION_IDLE)

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,10 @@ def test_tiles() -> None:
     # 900 W came from one reading of four: no second to trust.
     assert (peak.value, peak.note) == ("800\u2009W", "at 12:00:00 UTC, 23\u2009% of limits")
     assert (idle.value, idle.note) == ("1 GPU", "draw 120\u2009W, 15\u2009% of the power")
-    assert (deep.value, deep.note) == ("1 GPU", "draw 70\u2009W, 8.9\u2009% of the power")
+    assert (deep.value, deep.note) == (
+        "1 GPU",
+        "draw 70\u2009W, 8.9\u2009% of the power; 0 held by a job",
+    )
     assert (none.value, none.note) == ("1 GPU", "on 1 node")
     assert (energy.value, energy.note) == ("\u2013", "not yet analysed")
     assert fleet.headline(shot) == (
@@ -130,6 +134,8 @@ def test_share_of_energy_and_its_coverage() -> None:
     # 0.1 of 1.0 kWh; deep idle stays out. 3 GPU hours analysed of 5 expected.
     assert tile.value == "10\u2009%"
     assert tile.note == "of the energy, 0.10\u2009kWh; coverage 60\u2009%"
+    late = replace(shot, waste=replace(waste, analysed_us=NOON_US - 301 * S))
+    assert fleet.tiles(late)[-1].note.endswith("; analysed up to 11:54 UTC")
 
 
 def test_band_of_two_buckets_and_a_gap() -> None:

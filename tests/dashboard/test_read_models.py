@@ -13,6 +13,7 @@ from dashboard.app import build
 from dashboard.pages import PAGES
 from dashboard.pages.fleet import render
 from dashboard.seconds import SecondsCache
+from dashboard.shell import freshness
 from dashboard.theme import Look
 from dashboard.views import fleet, fleet_map, fleet_waste
 from idlewatt.config import resolve
@@ -114,6 +115,18 @@ def test_clock_that_runs_ahead_is_not_now(store: Any, make_models: Callable[...,
     store.count_hours()
     models, _ = make_models(store)
     assert models.pulse().age_s == 7.0
+
+
+def test_silence_keeps_the_last_instant_and_its_age_grows(
+    filled: Any, make_models: Callable[..., Any]
+) -> None:
+    models, clock = make_models(filled)
+    first = models.pulse()
+    clock.advance(3_600.0)
+    later = models.pulse()
+    assert later.as_of_us == first.as_of_us
+    assert later.age_s == 3_601.0
+    assert freshness(later) == "\u25b2 6 of 6 nodes and 44 of 48 GPUs report"
 
 
 def test_unchanged_parts_are_not_sent_again(filled: Any, make_models: Callable[..., Any]) -> None:
