@@ -29,7 +29,7 @@ from collector.simulator.physics import (
     temperature_c,
     updates,
 )
-from collector.simulator.profiles import GpuProfile, Sensor
+from collector.simulator.profiles import GpuProfile
 from collector.simulator.standin import StandIn, install
 from collector.simulator.workload import ADDED_W, KERNEL, MEMORY
 from idlewatt.clock import Clock
@@ -202,8 +202,7 @@ class LiveProvider:
         profile = gpu.track.profile
         job = self._job(gpu, now_s)
         resident = job is not None
-        power = profile.power
-        average = None if power.average is None else self._sensor(gpu, power.average, now_s, True)
+        instant_mw, average_mw, energy_mj = self._power(gpu, now_s)
         at_now, at_before = gpu.track.at(np.array([now_s, now_s - profile.util_period_s.value]))
         busy = (at_now - at_before) / profile.util_period_s.value
         since = gpu.integrals + at_now
@@ -213,9 +212,9 @@ class LiveProvider:
         if job is not None:
             processes = processes_of(self.spec, job, job.gpus.index(self._numbers[index]), profile)
         return Reading(
-            power_inst_mw=self._sensor(gpu, power.instant, now_s, False),
-            power_avg_mw=average,
-            energy_mj=self._counter(gpu, now_s),
+            power_inst_mw=instant_mw,
+            power_avg_mw=average_mw,
+            energy_mj=energy_mj,
             sm_clock_mhz=sm_mhz,
             mem_clock_mhz=mem_mhz,
             temp_gpu_c=round(temp_c),
@@ -256,19 +255,39 @@ class LiveProvider:
         second = int(np.ceil(now_s - hour_start_s(self.spec, gpu.hour) - 1e-9)) + RUN_UP_S - 1
         return float(gpu.temp_c[min(max(second, 0), gpu.temp_c.size - 1)])
 
-    def _sensor(self, gpu: _Gpu, sensor: Sensor, now_s: float, average: bool) -> int:
-        phase_s = gpu.board.average_phase_s if average else gpu.board.instant_phase_s
-        renewed, number = updates(np.array([now_s]), sensor.period_s.value, phase_s)
-        end = renewed - sensor.lag_s.value
-        window_s = sensor.window_s.value
-        mean_w = (gpu.energy_j(end) - gpu.energy_j(end - window_s)) / window_s
-        return int(noisy_mw(gpu.track.profile, gpu.board, mean_w, number, average)[0])
+    def _power(self, gpu: _Gpu, now_s: float) -> tuple[int, int | None, int]:
+        """Return the instant reading, the average and the energy counter, from one evaluation."""
+        profile, board = gpu.track.profile, gpu.board
+        power = profile.power
+        instant, average = power.instant, power.average or power.instant
+        inst_end_s, inst_no = _renewal(now_s, instant.period_s.value, board.instant_phase_s)
+        avg_end_s, avg_no = _renewal(now_s, average.period_s.value, board.average_phase_s)
+        counted_s, _ = _renewal(now_s, power.counter_period_s.value, board.counter_phase_s)
+        inst_end_s -= instant.lag_s.value
+        avg_end_s -= average.lag_s.value
+        windows = (instant.window_s.value, average.window_s.value)
+        moments = [
+            inst_end_s,
+            inst_end_s - windows[0],
+            avg_end_s,
+            avg_end_s - windows[1],
+            counted_s,
+        ]
+        energy_j = gpu.energy_j(np.array(moments))
+        inst_w = (energy_j[0:1] - energy_j[1:2]) / windows[0]
+        avg_w = (energy_j[2:3] - energy_j[3:4]) / windows[1]
+        shown = noisy_mw(profile, board, inst_w, np.array([inst_no]), False)
+        smooth = None
+        if power.average is not None:
+            smooth = int(noisy_mw(profile, board, avg_w, np.array([avg_no]), True)[0])
+        true_uj = np.rint(gpu.energy_uj + energy_j[4:] * UJ_PER_J)
+        return int(shown[0]), smooth, int(counter_mj(board, true_uj)[0])
 
-    def _counter(self, gpu: _Gpu, now_s: float) -> int:
-        period_s = gpu.track.profile.power.counter_period_s.value
-        renewed, _ = updates(np.array([now_s]), period_s, gpu.board.counter_phase_s)
-        true_uj = np.rint(gpu.energy_uj + gpu.energy_j(renewed) * UJ_PER_J)
-        return int(counter_mj(gpu.board, true_uj)[0])
+
+def _renewal(now_s: float, period_s: float, phase_s: float) -> tuple[float, int]:
+    """Return when a value read now was renewed, and the number of that renewal."""
+    when, number = updates(np.array([now_s]), period_s, phase_s)
+    return float(when[0]), int(number[0])
 
 
 def install_live(

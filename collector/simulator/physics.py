@@ -109,7 +109,7 @@ class Track:
         """Return seconds with an open context from the track's begin up to each time."""
         total = np.zeros(times.shape)
         for begin, end in self.contexts:
-            total += np.clip(times, begin, end) - begin
+            total += np.minimum(np.maximum(times, begin), end) - begin
         return total
 
     def energy_j(self, times: Floats) -> Floats:
