@@ -4,6 +4,11 @@ The low-activity test takes the compute pipes and the memory interface. Two colu
 group stay out of it: `gr_active` says only that *some* engine had work queued, so that a kernel
 that waits on the host keeps it at 1; and `sm_occupancy` is the filling of SMs that are busy
 already (`sm_active` covers them), a ratio that is low by design for register-hungry kernels.
+
+Where utilisation stands in for counters, one more thing is asked. The driver's sample of it is
+shorter than a second (1/6 s to 1 s by product), so that work early in a second can go unseen. The
+energy counter sees it: where the second's mean power stands clearly above the instant reading at
+its end, power fell within the second, and the second is not low.
 """
 
 from __future__ import annotations
@@ -19,8 +24,11 @@ from analysis.frame import BoolArray, CodeArray, Column, Columns
 from idlewatt.columns import COMM_SIGNALS, COMPUTE_SIGNALS, MEMORY_SIGNALS
 from idlewatt.model import Basis, State, Thresholds
 
-ALGORITHM_VERSION: Final = 1
+ALGORITHM_VERSION: Final = 2
 """Part of the settings hash: a change here recomputes every result."""
+
+FALL_RATIO: Final = 1.15
+"""Mean over end power of a second from which power fell within it; gains differ by 5 % or so."""
 
 
 class Raw(IntEnum):
@@ -126,11 +134,21 @@ def _at_power(columns: Columns, rows: int) -> BoolArray:
     return high & read
 
 
+def _power_fell(columns: Columns, rows: int) -> BoolArray:
+    """Return True where the counter's mean power is clearly above the reading at the end."""
+    mean, at_end = columns.get("mean_power_mw"), columns.get("power_inst_mw")
+    if mean is None or at_end is None:
+        return np.zeros(rows, dtype=np.bool_)
+    fell = np.asarray(mean.values > at_end.values * FALL_RATIO)
+    return fell & mean.present() & at_end.present()
+
+
 def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) -> CodeArray:
     """Return the `Kind` of each row, from the row alone.
 
     Args:
-        columns: columns of `gpu_sample` by name; one that is not there is NULL throughout.
+        columns: columns of `gpu_sample` by name, and mean_power_mw (energy by the counter over the
+            interval); one that is not there is NULL throughout.
         rows: number of rows.
         thresholds: limits of the low-activity test; the paper's where None.
     """
@@ -141,7 +159,9 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
     utilisation = _utilisation(columns, rows)
     kind = np.full(rows, Kind.NO_ACTIVITY, dtype=np.int8)
     kind[utilisation.available] = Kind.ACTIVE_UTILISATION
-    kind[utilisation.available & utilisation.zero & comm.low] = Kind.LOW_UTILISATION
+    unused = utilisation.available & utilisation.zero & comm.low
+    if unused.any():
+        kind[unused & ~_power_fell(columns, rows)] = Kind.LOW_UTILISATION
     np.copyto(kind, Kind.ACTIVE_COUNTERS, where=activity.available)
     np.copyto(kind, Kind.LOW_COUNTERS, where=activity.available & activity.low & comm.low)
     at_power = _at_power(columns, rows)

@@ -34,8 +34,10 @@ CLASSIFIER_COLUMNS: Final = (
     "power_avg_mw",
     "power_inst_mw",
     "power_limit_mw",
+    "mean_power_mw",
 )
-"""The columns of `gpu_sample` that decide about a row's state."""
+"""The columns that decide about a row's state: those of `gpu_sample`, and the mean power of the
+row's interval by the energy counter (NULL where `energy_source` is another)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,12 @@ def column_from_arrow(array: Any) -> Column:
         if nan.any():
             valid = ~nan if valid is None else valid & ~nan
     return Column(values, valid)
+
+
+def mean_power(energy_uj: IntArray, obs_ms: IntArray, by_counter: BoolArray) -> Column:
+    """Return the column mean_power_mw: energy over interval where the counter gave the energy."""
+    values = energy_uj // np.maximum(obs_ms, 1)  # 1 µJ a ms is 1 mW
+    return Column(values, None if by_counter.all() else by_counter)
 
 
 def columns_from_arrow(table: Any, names: Sequence[str] = CLASSIFIER_COLUMNS) -> dict[str, Column]:

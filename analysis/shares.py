@@ -16,10 +16,11 @@ from analysis.frame import (
     Rows,
     column_from_arrow,
     columns_from_arrow,
+    mean_power,
     sort_order,
 )
 from analysis.runs import Intervals, Runs, raw_runs, stitch, take, within
-from idlewatt.model import Basis, State, Thresholds
+from idlewatt.model import Basis, EnergySource, State, Thresholds
 
 PAPER_INTERVALS_S: Final = (1, 5, 10)
 """The minimum lengths that arXiv 2604.04745 reports side by side."""
@@ -193,7 +194,8 @@ def states_now(table: Any, thresholds: Thresholds | None = None) -> dict[str, Gp
 
     Args:
         table: pyarrow table with gpu_uuid, ts_utc, obs_ms and whatever there is of
-            `analysis.power_states.CLASSIFIER_COLUMNS`, in any order of rows.
+            `analysis.power_states.CLASSIFIER_COLUMNS`, energy_uj and energy_source, in any order
+            of rows.
         thresholds: limits of the low-activity test.
     """
     words = table.column("gpu_uuid").combine_chunks().dictionary_encode()
@@ -201,6 +203,12 @@ def states_now(table: Any, thresholds: Thresholds | None = None) -> dict[str, Gp
     ts_us = column_from_arrow(table.column("ts_utc")).values
     obs_ms = column_from_arrow(table.column("obs_ms")).values.astype(np.int64)
     columns = columns_from_arrow(table)
+    if {"energy_uj", "energy_source"} <= set(table.column_names):
+        energy = column_from_arrow(table.column("energy_uj"))
+        source = table.column("energy_source").to_pylist()
+        counted = np.array([name == EnergySource.COUNTER for name in source], dtype=np.bool_)
+        counted &= energy.present()
+        columns["mean_power_mw"] = mean_power(energy.values.astype(np.int64), obs_ms, counted)
     none = np.zeros(len(codes), dtype=np.int64)
     rows = Rows(codes, ts_us, obs_ms, none, np.full(len(codes), -1, dtype=np.int8))
     order = sort_order(codes, ts_us)

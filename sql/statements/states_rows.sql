@@ -30,6 +30,8 @@ SELECT
     s.power_avg_mw,
     s.power_inst_mw,
     s.power_limit_mw,
+    CASE WHEN s.energy_source = 'counter' AND s.obs_ms > 0 THEN s.energy_uj // s.obs_ms END
+        AS mean_power_mw,
     coalesce(s.energy_uj, 0) AS energy_uj,
     CASE
         WHEN s.energy_uj IS NULL THEN -1

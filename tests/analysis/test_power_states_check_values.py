@@ -182,6 +182,21 @@ def test_utilisation_stands_in_only_where_counters_are_missing():
 @pytest.mark.parametrize(
     ("readings", "state"),
     [
+        ({"mean_power_mw": 140_000, "power_inst_mw": 100_000}, State.ACTIVE),
+        ({"mean_power_mw": 105_000, "power_inst_mw": 100_000}, State.EXECUTION_IDLE),
+        ({"mean_power_mw": None, "power_inst_mw": 100_000}, State.EXECUTION_IDLE),
+        ({"mean_power_mw": 140_000, "power_inst_mw": None}, State.EXECUTION_IDLE),
+    ],
+)
+def test_by_utilisation_a_second_in_which_power_fell_is_not_low(readings, state):
+    assert states_of([{"util_gpu_pct": 0, "util_mem_pct": 0} | readings] * 5) == {state: 5}
+    # Counters see the whole second and need no help.
+    assert states_of([LOW | readings] * 5) == {State.EXECUTION_IDLE: 5}
+
+
+@pytest.mark.parametrize(
+    ("readings", "state"),
+    [
         ({"power_avg_mw": 350_000}, State.UNKNOWN),
         ({"power_avg_mw": 349_999}, State.EXECUTION_IDLE),
         ({"power_avg_mw": 600_000, "power_inst_mw": 120_000}, State.EXECUTION_IDLE),

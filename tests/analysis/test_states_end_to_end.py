@@ -25,7 +25,7 @@ from warehouse.sealer import Sealer
 from warehouse.store import Store
 
 ORIGIN_US = 491_000 * US_PER_HOUR
-HOURS = 4
+HOURS = 3
 END_US = ORIGIN_US + HOURS * US_PER_HOUR
 SPEC = ClusterSpec(seed=3, nodes=2, gpus_per_node=2, origin_us=ORIGIN_US)
 COLUMNS = (
@@ -156,7 +156,7 @@ def test_a_kill_between_and_inside_hours_does_no_harm(tmp_path):
                 nodes.send(ingestor, node, tables)
         ingestor.close()
     rng = random.Random(11)
-    for _ in range(4):
+    for _ in range(3):
         worker = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(WORKER), str(tmp_path / "data")],
             stdout=subprocess.PIPE,
