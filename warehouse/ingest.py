@@ -14,6 +14,7 @@ after any crash is acknowledged and not stored twice.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import shutil
@@ -28,6 +29,7 @@ from typing import Final
 import duckdb
 
 from idlewatt.errors import AuthError, IdlewattError, UnavailableError, WireError
+from idlewatt.model import Lane
 from idlewatt.units import MIB
 from idlewatt.wire import Batch, decode_batch
 from warehouse.commit import Committer, Outcome
@@ -40,6 +42,8 @@ _NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 MAX_WAITING_BYTES: Final = 256 * MIB
 MAX_WAITING: Final = 10_000
 _GROUP_ROWS: Final = 200_000
+_BACKFILL_ROWS: Final = 20_000
+_ENOUGH_ROWS: Final = 2_000
 _DISK_CHECK_S: Final = 2.0
 
 
@@ -82,7 +86,9 @@ class Ingestor:
         self._linger_s = store.settings.integer("server.commit_ms") / 1e3
         self._committer = store.write(lambda con: Committer(con, store))
         self._wake = threading.Condition()
-        self._waiting: deque[Item] = deque()
+        # Live batches first: history never delays the current second.
+        self._live: deque[Item] = deque()
+        self._backfill: deque[Item] = deque()
         self._waiting_bytes = 0
         self._closed = False
         self._disk_checked = float("-inf")
@@ -171,11 +177,12 @@ class Ingestor:
             if self._closed:
                 raise UnavailableError("the server is shutting down", 503, 5)
             if (
-                len(self._waiting) >= MAX_WAITING
+                len(self._live) + len(self._backfill) >= MAX_WAITING
                 or self._waiting_bytes + item.size > MAX_WAITING_BYTES
             ):
                 raise UnavailableError("too many batches wait for their commit", 429, 2)
-            self._waiting.append(item)
+            lane = self._live if item.batch.header.lane == Lane.LIVE else self._backfill
+            lane.append(item)
             self._waiting_bytes += item.size
             self._wake.notify()
 
@@ -189,23 +196,30 @@ class Ingestor:
     def _next_group(self) -> list[Item]:
         """Return batches for one transaction; empty when closed and nothing waits."""
         with self._wake:
-            while not self._waiting and not self._closed:
+            while not self._live and not self._backfill and not self._closed:
                 self._wake.wait()
             rest = self._last_commit + self._linger_s - time.monotonic()
-            while rest > 0 and not self._closed and self._rows_waiting() < _GROUP_ROWS // 100:
+            while rest > 0 and not self._closed and not self._worth_a_commit():
                 self._wake.wait(rest)
                 rest = self._last_commit + self._linger_s - time.monotonic()
-            group: list[Item] = []
-            rows = 0
-            while self._waiting and rows < _GROUP_ROWS:
-                item = self._waiting.popleft()
-                self._waiting_bytes -= item.size
-                rows += _rows(item.batch)
-                group.append(item)
-            return group
+            group = self._take(self._live, _GROUP_ROWS)
+            return group + self._take(self._backfill, _BACKFILL_ROWS)
 
-    def _rows_waiting(self) -> int:
-        return sum(_rows(item.batch) for item in self._waiting)
+    def _take(self, lane: deque[Item], most_rows: int) -> list[Item]:
+        """Return the first batches of a lane, at least one if there is one."""
+        group: list[Item] = []
+        rows = 0
+        while lane and (not group or rows + _rows(lane[0].batch) <= most_rows):
+            item = lane.popleft()
+            self._waiting_bytes -= item.size
+            rows += _rows(item.batch)
+            group.append(item)
+        return group
+
+    def _worth_a_commit(self) -> bool:
+        """Return True if so many rows wait that lingering gains nothing."""
+        waiting = itertools.chain(self._live, self._backfill)
+        return sum(_rows(item.batch) for item in waiting) >= _ENOUGH_ROWS
 
     def _commit(self, group: list[Item]) -> None:
         try:

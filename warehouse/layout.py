@@ -14,7 +14,7 @@ import duckdb
 from idlewatt.clock import Clock, us_from_utc, utc_from_us
 from warehouse import schema
 from warehouse.queries import load
-from warehouse.schema import rows_of
+from warehouse.schema import parquet_list, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -179,11 +179,28 @@ def verify_segments(con: duckdb.DuckDBPyConnection, root: Path) -> list[str]:
     problems = []
     for path, size, before in rows_of(con, "SELECT path, size_bytes, problem FROM segment"):
         problem = _problem(root / path, size)
+        if before and problem is None and _arrived_anew(con, root, path):
+            problem = "its rows arrived anew meanwhile"
         if problem != before:
             con.execute("UPDATE segment SET problem = ? WHERE path = ?", [problem, path])
         if problem:
             problems.append(f"segment {path} is left out of every answer: {problem}")
     return problems
+
+
+def _arrived_anew(con: duckdb.DuckDBPyConnection, root: Path, path: str) -> bool:
+    """Return True if a file that is right again holds keys that are elsewhere by now."""
+    file = "SELECT gpu_uuid, ts_utc FROM " + parquet_list([str(root / path)])  # noqa: S608
+    hour = rows_of(con, "SELECT hour_utc FROM segment WHERE path = ?", [path])[0][0]
+    live = rows_of(con, "SELECT name FROM live_table WHERE hour_utc = ?", [hour])
+    sealed = rows_of(con, "SELECT path FROM segment WHERE hour_utc = ? AND problem IS NULL", [hour])
+    others = [f"SELECT gpu_uuid, ts_utc FROM {name}" for (name,) in live]  # noqa: S608
+    others += [
+        "SELECT gpu_uuid, ts_utc FROM " + parquet_list([str(root / other)])  # noqa: S608
+        for (other,) in sealed
+        if other != path
+    ]
+    return any(rows_of(con, f"({file}) INTERSECT ({other}) LIMIT 1") for other in others)
 
 
 def _problem(file: Path, size: int) -> str | None:

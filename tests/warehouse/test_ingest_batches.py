@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idlewatt.columns import TABLES, Kind
@@ -208,6 +208,29 @@ def test_waiting_batches_are_bounded(bench, kit, monkeypatch):
     assert all(f.result(timeout=10).acked == 1 for f in taken)
 
 
+def test_live_batches_are_committed_before_history(bench, kit):
+    """While a commit is under way a heap of history arrives, then one live batch."""
+    order = []
+    hold = threading.Event()
+    blocker = bench.store.submit(lambda con: hold.wait(10))
+    first = bench.ingestor.submit(kit.batch(1, [kit.sample(0, "F", node="n9")], node="n9"))
+    futures = []
+    for number in range(5):
+        rows = [kit.sample(s, f"G{g}", node=f"b{number}") for g in range(6) for s in range(3000)]
+        body = kit.batch(1, rows, node=f"b{number}", lane="backfill")
+        futures.append((f"b{number}", bench.ingestor.submit(body)))
+    futures.append(("live", bench.ingestor.submit(kit.batch(1, [kit.sample(9000, "L")]))))
+    for name, future in futures:
+        future.add_done_callback(lambda _, name=name: order.append(name))
+    hold.set()
+    blocker.result()
+    assert first.result(timeout=60).acked == 1
+    for _, future in futures:
+        future.result(timeout=60)
+    assert order.index("live") <= 2
+    assert len(order) == 6
+
+
 def test_quiet_hours_are_sealed_and_current_ones_are_not(make_bench, kit, tmp_path):
     bench = make_bench(tmp_path, server__seal_after_s=300, server__seal_quiet_s=20)
     now_s = bench.clock.now_us() // US_PER_S - kit.T0_S
@@ -276,6 +299,7 @@ KIND_VALUES = {
 }
 
 
+@settings(max_examples=50)
 @given(data=st.data(), counts=st.lists(st.integers(1, 11), min_size=1, max_size=4))
 def test_joined_buffers_hold_what_each_batch_held(data, counts):
     spec = TABLES["job"] + TABLES["allocation"][4:5] + TABLES["device_capability"][3:4]

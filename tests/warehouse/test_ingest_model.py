@@ -169,5 +169,5 @@ def test_any_history_equals_the_model(make_bench, kit, request):
     case = bound.TestCase
     # Every step touches a disk, so a failing history is shown as found: shrinking takes minutes.
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
-    case.settings = settings(max_examples=14, stateful_step_count=20, deadline=None, phases=phases)
+    case.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, phases=phases)
     case("runTest").runTest()

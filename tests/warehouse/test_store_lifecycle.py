@@ -124,6 +124,23 @@ def test_missing_and_resized_segments_are_left_out_reported_and_used_again(bench
     assert bench.store.problems == []
 
 
+def test_segment_that_comes_back_after_its_rows_arrived_anew_stays_out(bench, kit):
+    bench.send(kit.batch(1, [kit.sample(0), kit.sample(1)]))
+    (name,) = bench.store.layout.live
+    seal(bench.store, name)
+    (path,) = bench.store.layout.segments
+    file = bench.store.layout.root / path
+    bench.close()
+    file.rename(file.with_suffix(".away"))
+    bench.open()
+    bench.send(kit.batch(1, [kit.sample(1), kit.sample(2)], epoch=2))
+    bench.close()
+    file.with_suffix(".away").rename(file)
+    bench.open()
+    assert bench.rows("SELECT count(*), count(DISTINCT ts_utc) FROM gpu_sample") == [(2, 2)]
+    assert any("arrived anew" in problem for problem in bench.store.problems)
+
+
 def test_unfinished_segment_file_is_removed_at_start(bench):
     orphan = bench.store.layout.root / "day=2026-03-01" / "hour=10" / "g001-s000-dead.parquet"
     orphan.parent.mkdir(parents=True)
