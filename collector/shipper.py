@@ -31,7 +31,7 @@ INGEST_PATH: Final = "/api/v1/ingest"
 GIVEN_UP_HEADER: Final = "Idlewatt-Given-Up"
 TIMEOUT_S: Final = 10.0
 BACKOFF_FIRST_S: Final = 0.5
-BACKOFF_MAX_S: Final = 60.0
+BACKOFF_MAX_S: Final = 30.0
 AUTH_RETRY_S: Final = 30.0
 BACKFILL_LOOK_S: Final = 5.0
 
