@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 from dashboard import theme
 from dashboard.ids import fleet, shell
 from dashboard.models import FleetSnapshot, ReadModels
-from dashboard.pages.page import Page, chart, numbers_view, table, version
+from dashboard.pages.page import Page, chart, numbers_view, table, text_table, version
 from dashboard.theme import LABELS, LETTERS, Look
 from dashboard.views import fleet as view
 from dashboard.views import fleet_band, fleet_map, fleet_waste
@@ -186,7 +186,7 @@ def register(app: Dash, models: ReadModels) -> None:
         _only_when_open(clicks)
         gpus = _snapshot(models, pulse, fleet_band.DEFAULT_WINDOW).gpus
         found = fleet_map.rows(gpus)
-        return table(fleet_map.COLUMNS, found, "State of every node", range(2, 8))
+        return text_table(fleet_map.COLUMNS, found, "State of every node", 2)
 
     @app.callback(
         Output(fleet("band-table"), "children"),
@@ -200,7 +200,7 @@ def register(app: Dash, models: ReadModels) -> None:
         _only_when_open(clicks)
         band = view.band_of(_snapshot(models, pulse, window))
         found = [] if band is None else fleet_band.rows(band)
-        return table(fleet_band.COLUMNS, found, "Power per bucket", range(1, 5))
+        return text_table(fleet_band.COLUMNS, found, "Power per bucket")
 
 
 def _only_when_open(clicks: int | None) -> None:

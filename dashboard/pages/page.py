@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
 from dashboard import theme
@@ -54,6 +55,30 @@ def table(
     )
     return html.Div(
         html.Table([head, body], className="table"),
+        className="table-scroll",
+        tabIndex=0,
+        role="region",
+        **aria(label=label),
+    )
+
+
+def text_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], label: str, texts: int = 1
+) -> html.Div:
+    """Return a long table of plain text as one component: many small ones draw slowly.
+
+    Args:
+        columns: headers with units.
+        rows: cells.
+        label: what the table is, for screen readers.
+        texts: how many columns stand left; the others are numbers and stand right.
+    """
+    return html.Div(
+        dmc.Table(
+            data={"head": list(columns), "body": [list(row) for row in rows]},
+            className=f"table has-{texts}-texts",
+            withRowBorders=False,
+        ),
         className="table-scroll",
         tabIndex=0,
         role="region",

@@ -288,7 +288,7 @@ def caption(view: Band) -> str:
 
 
 def rows(view: Band) -> list[list[str]]:
-    """Return the same numbers as a table, newest first; at most 60 rows.
+    """Return the same numbers as a table, newest first; at most 120 rows.
 
     Neighbouring buckets are merged: lowest of the lowest, highest of the highest, mean of means.
     """
@@ -308,5 +308,5 @@ def rows(view: Band) -> list[list[str]]:
     return table
 
 
-MAX_ROWS: Final = 60
+MAX_ROWS: Final = 120
 COLUMNS: Final = ("From (UTC)", "Lowest", "Mean", "Highest", "Coverage")

@@ -272,11 +272,11 @@ def _job_text(row: dict[str, Any]) -> str:
 
 
 COLUMNS: Final = ("Rack", "Node", *(theme.LABELS[look] for look in LOOKS), "Power")
-MAX_ROWS: Final = 60
+MAX_ROWS: Final = 200
 
 
 def rows(gpus: pl.DataFrame) -> list[list[str]]:
-    """Return the same map as a table of nodes, most execution-idle first; at most 60."""
+    """Return the same map as a table of nodes, most execution-idle first; at most 200."""
     table = (
         gpus.with_columns(node=_node_label())
         .group_by("rack", "node_id")

@@ -184,8 +184,8 @@ def test_band_table_merges_only_what_was_seen() -> None:
     data = seconds([1000 + at for at in range(count)], [2] * 200 + [0] * 40)
     view = fleet_band.band(data, np.full(count, 2, dtype=np.int64), 2, None)
     table = fleet_band.rows(view)
-    assert len(table) == 60
-    assert table[0] == ["12:03:56", "\u2013", "\u2013", "\u2013", "0\u2009%"]
+    assert len(table) == 120
+    assert table[0] == ["12:03:58", "\u2013", "\u2013", "\u2013", "0\u2009%"]
     assert table[-1] == ["12:00:00", "1.00\u2009kW", "1.00\u2009kW", "1.00\u2009kW", "100\u2009%"]
 
 
