@@ -156,20 +156,20 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
     activity = _signals(columns, (*COMPUTE_SIGNALS, *MEMORY_SIGNALS), limits.activity, rows)
     # Rates are integers: the strict `<` holds for the next whole number, and stays exact.
     comm = _signals(columns, COMM_SIGNALS, math.ceil(limits.comm_bytes_s), rows)
-    utilisation = _utilisation(columns, rows)
     kind = np.full(rows, Kind.NO_ACTIVITY, dtype=np.int8)
-    kind[utilisation.available] = Kind.ACTIVE_UTILISATION
-    unused = utilisation.available & utilisation.zero & comm.low
-    if unused.any():
-        kind[unused & ~_power_fell(columns, rows)] = Kind.LOW_UTILISATION
+    zero = activity.available & activity.zero
+    unused = np.zeros(rows, dtype=np.bool_)
+    if not activity.available.all():
+        utilisation = _utilisation(columns, rows)
+        unused = utilisation.available & utilisation.zero & ~activity.available
+        kind[utilisation.available] = Kind.ACTIVE_UTILISATION
+        kind[unused & comm.low & ~_power_fell(columns, rows)] = Kind.LOW_UTILISATION
     np.copyto(kind, Kind.ACTIVE_COUNTERS, where=activity.available)
     np.copyto(kind, Kind.LOW_COUNTERS, where=activity.available & activity.low & comm.low)
-    at_power = _at_power(columns, rows)
-    if at_power.any():
-        by_use = at_power & utilisation.available & utilisation.zero & ~activity.available
-        kind[by_use] = Kind.ZERO_AT_POWER_UTILISATION
-        by_counters = at_power & activity.available & activity.zero
-        kind[by_counters] = Kind.ZERO_AT_POWER_COUNTERS
+    if zero.any() or unused.any():
+        at_power = _at_power(columns, rows)
+        kind[at_power & unused] = Kind.ZERO_AT_POWER_UTILISATION
+        kind[at_power & zero] = Kind.ZERO_AT_POWER_COUNTERS
     resident = columns.get("resident", Column(np.zeros(rows, bool), np.zeros(rows, bool)))
     np.copyto(kind, Kind.DEEP_IDLE, where=~resident.values.astype(np.bool_, copy=False))
     if resident.valid is not None:

@@ -208,17 +208,15 @@ def read_stored_runs(
             "last_hour_utc": stamp(last_hour_us),
         },
     )
-    texts = zip(
-        *(table.column(name).to_pylist() for name in ("raw_state", "basis", "reason")), strict=True
-    )
-    kinds = [_KIND_OF_TEXT[f"{raw}/{basis}/{reason or ''}"] for raw, basis, reason in texts]
+    texts = table.column("kind").combine_chunks().dictionary_encode()
+    kinds = np.array([_KIND_OF_TEXT[text] for text in texts.dictionary.to_pylist()], dtype=np.int8)
     energies = [column_from_arrow(table.column(name)) for name in _ENERGY_COLUMNS]
     runs = Runs(
         gpu=codes.gpus.from_arrow(table.column("gpu_uuid")),
         node=codes.nodes.from_arrow(table.column("node_id")),
         first_us=column_from_arrow(table.column("first_ts_utc")).values,
         last_us=column_from_arrow(table.column("last_ts_utc")).values,
-        kind=np.array(kinds, dtype=np.int8),
+        kind=kinds[texts.indices.to_numpy()],
         job=codes.jobs.from_arrow(table.column("job_key")),
         samples=column_from_arrow(table.column("samples")).values,
         obs_ms=column_from_arrow(table.column("obs_ms")).values,

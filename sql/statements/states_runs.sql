@@ -6,7 +6,9 @@
 -- param: last_hour_utc TIMESTAMP
 WITH wanted AS (SELECT unnest($gpus) AS gpu_uuid)
 
-SELECT state_run.*
+SELECT
+    state_run.*,
+    raw_state || '/' || basis || '/' || coalesce(reason, '') AS kind
 FROM state_run
 INNER JOIN wanted ON state_run.gpu_uuid = wanted.gpu_uuid
 WHERE state_run.hour_utc BETWEEN $first_hour_utc AND $last_hour_utc;
