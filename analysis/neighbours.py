@@ -1,4 +1,8 @@
-"""How far results reach when one hour changes: the runs that have to be stitched again."""
+"""How far results reach when one hour changes: the runs that have to be stitched again.
+
+The search goes outwards, 1, 2, 4, ... hours at a time, until each GPU has met a border that nothing
+beyond can move, or an hour without rows (nominal intervals are shorter than an hour).
+"""
 
 from __future__ import annotations
 
