@@ -66,6 +66,7 @@ class Store:
         self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None]
         self._jobs = queue.SimpleQueue()
         self._closed = False
+        self._fatal = False
         self._close_lock = threading.Lock()
         self._writer = threading.Thread(target=self._run_writer, name="writer", daemon=True)
 
@@ -185,12 +186,26 @@ class Store:
             try:
                 result = self._transaction(con, fn)
             except BaseException as exc:
+                self._note_fatal(exc)
                 future.set_exception(exc)
                 del exc
             else:
                 future.set_result(result)
             del job, fn, future
         con.close()
+
+    def _note_fatal(self, exc: BaseException) -> None:
+        """Turn the health red where DuckDB gave the whole instance up (a full disk does that)."""
+        cause: BaseException | None = exc
+        while cause is not None and not isinstance(cause, duckdb.FatalException):
+            cause = cause.__context__
+        if cause is not None and not self._fatal:
+            self._fatal = True
+            self.problems.append(
+                f"the database gave up and the server must be restarted ({cause}); nothing "
+                "acknowledged is lost, agents keep the rest"
+            )
+            log.critical("msg=%r", self.problems[-1])
 
     def _transaction(self, con: Connection, fn: Callable[[Connection], T]) -> T:
         con.execute("BEGIN")

@@ -121,7 +121,7 @@ def test_dimensions_keep_the_newest_and_a_late_null_forgets_nothing(bench, kit):
 
 
 def test_allocation_changes_touch_the_hours_they_change_and_no_others(bench, kit):
-    def held(end_s):
+    def held(end_s, share=1.0):
         end = None if end_s is None else (kit.T0_S + end_s) * US_PER_S
         return kit.tables(
             allocation=[
@@ -131,7 +131,7 @@ def test_allocation_changes_touch_the_hours_they_change_and_no_others(bench, kit
                     start_utc=kit.T0_S * US_PER_S,
                     end_utc=end,
                     job_key="a:1:0",
-                    share=1.0,
+                    share=share,
                 )
             ]
         )
@@ -155,6 +155,10 @@ def test_allocation_changes_touch_the_hours_they_change_and_no_others(bench, kit
     assert closed[3] > opened[3]
     bench.send(kit.batch(5, tables=held(2 * 3600 + 60)))
     assert changes() == closed
+    bench.send(kit.batch(6, tables=held(2 * 3600 + 60, share=0.5)))
+    shared = changes()
+    assert all(new > old for new, old in zip(shared[:3], closed[:3], strict=True))
+    assert shared[3] == closed[3]
 
 
 def test_one_bad_batch_does_not_hold_up_its_neighbours(bench, kit):

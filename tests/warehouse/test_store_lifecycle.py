@@ -166,6 +166,17 @@ def test_log_that_cannot_be_replayed_is_put_aside(bench, kit):
     assert bench.count() == 1
 
 
+def test_database_that_gave_up_turns_the_health_red_once(bench):
+    def fail(con):
+        raise duckdb.FatalException("disk full")
+
+    for _ in range(2):
+        with pytest.raises(duckdb.FatalException):
+            bench.store.write(fail)
+    assert len(bench.store.problems) == 1
+    assert "must be restarted (disk full)" in bench.store.problems[0]
+
+
 def test_many_threads_read_while_one_writes(bench, kit):
     errors: list[BaseException] = []
     stop = threading.Event()
