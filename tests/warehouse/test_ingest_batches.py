@@ -161,6 +161,25 @@ def test_allocation_changes_touch_the_hours_they_change_and_no_others(bench, kit
     assert shared[3] == closed[3]
 
 
+def test_allocation_that_closes_and_changes_at_once_touches_what_it_held_before(bench, kit):
+    def held(**more):
+        row = kit.row(
+            "allocation",
+            gpu_uuid="GPU-0",
+            start_utc=kit.T0_S * US_PER_S,
+            job_key="a:1:0",
+            **more,
+        )
+        return kit.tables(allocation=[row])
+
+    sql = "SELECT change_seq FROM hour_change ORDER BY hour_utc"
+    bench.send(kit.batch(1, [kit.sample(hour * 3600) for hour in range(3)]))
+    bench.send(kit.batch(2, tables=held(share=1.0)))
+    before = bench.rows(sql)
+    bench.send(kit.batch(3, tables=held(share=0.5, end_utc=(kit.T0_S + 60) * US_PER_S)))
+    assert all(new > old for new, old in zip(bench.rows(sql), before, strict=True))
+
+
 def test_one_bad_batch_does_not_hold_up_its_neighbours(bench, kit):
     """A value that DuckDB refuses fails its own batch only."""
     broken = kit.batch(1, tables=kit.tables(job=[kit.row("job", job_key="a:1:0")]), node="n2")
