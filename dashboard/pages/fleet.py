@@ -97,7 +97,13 @@ def _map_card() -> html.Section:
         html.Div(
             [
                 chart(fleet("map"), title, fleet("map-summary"), MAP_PX[0]),
-                dcc.Tooltip(id=fleet("tip"), direction="top", className="tip"),
+                dcc.Tooltip(
+                    id=fleet("tip"),
+                    direction="top",
+                    className="tip",
+                    background_color="var(--panel)",
+                    border_color="var(--outline)",
+                ),
             ],
             className="map-box",
         ),

@@ -121,7 +121,8 @@ def _of_class(row: dict[str, Any], job: str, owner: str, gpus: str, lasting: str
     share = fmt.share(row["waste_ms"] / row["job_ms"]) if row["job_ms"] else "much"
     kind = row["job_class"] or "other"
     if kind == "interactive":
-        wait = f" and {gpus} wait for {lasting}" if lasting else ""
+        verb = "waits" if row["ongoing_gpus"] == 1 else "wait"
+        wait = f" and {gpus} {verb} for {lasting}" if lasting else ""
         return f"Ask {owner} to close or shrink {job}: an open session{wait}."
     if kind == "serving":
         return f"Share GPUs or scale {job} down between requests: it waits {share} of its time."

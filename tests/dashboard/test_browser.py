@@ -23,6 +23,13 @@ FLAGS = [
     "--no-first-run",
 ]
 MODE = "data-mantine-color-scheme"
+PAINT = """node => {
+    let paint = "rgba(0, 0, 0, 0)";
+    for (; node && paint === "rgba(0, 0, 0, 0)"; node = node.parentElement) {
+        paint = getComputedStyle(node).backgroundColor;
+    }
+    return paint;
+}"""
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 
 
@@ -134,7 +141,7 @@ def test_window_lives_in_the_url_and_theme_is_remembered(browser: Any, page_url:
 
 
 def test_hover_and_tables_show_the_same_numbers(browser: Any, page_url: str) -> None:
-    with Watched(browser) as watched:
+    with Watched(browser, color_scheme="dark") as watched:
         page = watched.open(page_url)
         box = page.locator("#fleet-map .nsewdrag").bounding_box()
         # Seven rows: two racks of three nodes and the row between; the third row waits.
@@ -145,6 +152,9 @@ def test_hover_and_tables_show_the_same_numbers(browser: Any, page_url: str) -> 
         assert "Execution-idle for over 1\u2009min" in tip
         assert "120\u2009W of 700\u2009W" in tip
         assert "102 notebook <b>x</b> (jonas)" in tip
+        # The tip takes the theme's colours, and can be read.
+        paint = page.locator(".tip dl").evaluate(PAINT)
+        assert paint == "rgb(21, 27, 35)"
         page.click("#fleet-map-open")
         page.wait_for_selector("#fleet-map-table tbody tr")
         first = page.locator("#fleet-map-table tbody tr").first.inner_text().split("\t")
