@@ -16,15 +16,16 @@ _MACHINE_ID: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Identity and labels of a node."""
+    """Identity and labels of a node; without a host name it has the machine's own."""
 
     node_id: str
     rack: str = ""
     cluster: str = ""
+    hostname: str = ""
 
     def row(self, now_us: int) -> tuple[Any, ...]:
         """Return its row of the node table."""
-        host = socket.gethostname() or None
+        host = self.hostname or socket.gethostname() or None
         return (self.node_id, now_us, host, self.rack or None, self.cluster or None, __version__)
 
 

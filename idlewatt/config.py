@@ -62,6 +62,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("agent.token_file", str, "", "", "file that holds the node's token"),
     Setting("agent.node_id", str, "", "", "node identity; empty means the machine id"),
+    Setting("agent.hostname", str, "", "", "host name shown; empty means the machine's own"),
     Setting("agent.rack", str, "", "", "rack label of this node"),
     Setting("agent.cluster", str, "default", "", "cluster label of this node"),
     Setting("agent.spool_dir", str, "/var/lib/idlewatt/spool", "", "where samples wait to be sent"),

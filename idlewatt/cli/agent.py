@@ -20,15 +20,15 @@ from idlewatt.units import US_PER_S
 if TYPE_CHECKING:  # supervisor and poller are two light processes: each imports its own part
     from collector.agent import AgentConfig
 
-HELP: Final = "sample this node's GPUs each second and ship the samples"
-
-_FLAGS: Final = {
-    "server": "agent.server_url",
-    "token_file": "agent.token_file",
-    "node_id": "agent.node_id",
-    "spool_dir": "agent.spool_dir",
-    "driver": "agent.driver",
-}
+_POLLER_SETTINGS: Final = (
+    "node_id",
+    "hostname",
+    "rack",
+    "cluster",
+    "spool_dir",
+    "spool_max_mib",
+    "driver",
+)
 _US_PER_DAY: Final = 86_400 * US_PER_S
 _SHOWN: Final = (
     "gpu_uuid",
@@ -64,7 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trial.add_argument("--sim", metavar="JSON", help="sim: the cluster, as fields of its spec")
     trial.add_argument("--sim-node", type=int, default=0, metavar="N", help="sim: which node")
     parser.add_argument("--poller", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(flag_settings=_FLAGS)
+    parser.set_defaults(
+        flag_settings={
+            "server": "agent.server_url",
+            "token_file": "agent.token_file",
+            "node_id": "agent.node_id",
+            "spool_dir": "agent.spool_dir",
+            "driver": "agent.driver",
+        }
+    )
     parser.epilog = (
         "examples:\n"
         "  idlewatt agent --once\n"
@@ -84,6 +92,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.text("agent.node_id") or machine_id(),
         settings.text("agent.rack"),
         settings.text("agent.cluster"),
+        settings.text("agent.hostname"),
     )
     clock = SystemClock()
     load_driver, make_source = _driver(args, settings)
@@ -129,7 +138,7 @@ def poller_argv(args: argparse.Namespace, settings: Settings) -> list[str]:
         argv.append("--verbose")
     if args.config:
         argv += ["--config", str(args.config)]
-    for name in ("node_id", "rack", "cluster", "spool_dir", "spool_max_mib", "driver"):
+    for name in _POLLER_SETTINGS:
         argv += ["--set", f"agent.{name}={settings[f'agent.{name}']}"]
     argv += ["--gpus", str(args.gpus), "--model", args.model, "--sim-node", str(args.sim_node)]
     if args.sim:

@@ -175,6 +175,7 @@ def _start(plan: Plan, children: Children) -> None:
         agent = {
             "agent.server_url": plan.url,
             "agent.node_id": name,
+            "agent.hostname": name,
             "agent.token_file": plan.root / f"{name}.token",
             "agent.spool_dir": plan.root / "spool" / name,
             "agent.rack": rack_of(plan.spec, index),

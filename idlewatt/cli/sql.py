@@ -18,8 +18,6 @@ from idlewatt.config import Settings
 from idlewatt.errors import QueryError, ServerUnreachableError, UsageError
 from warehouse.queries import NamedQuery, is_name, named_queries, named_query
 
-HELP = "ask the running server in SQL"
-
 _FORMATS: Final = ("table", "csv", "json", "arrow")
 _SLACK_S: Final = 10.0
 

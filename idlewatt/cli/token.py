@@ -9,8 +9,6 @@ from idlewatt.config import Settings
 from idlewatt.errors import UsageError
 from warehouse.tokens import Tokens, tokens_path
 
-HELP = "create and list the tokens of nodes"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ from collector.simulator.constant import install_constant
 from collector.simulator.standin import uninstall
 from collector.spool import Spool
 from collector.ticks import Due
+from idlewatt.cli import build_parser, flag_settings
+from idlewatt.cli.agent import poller_argv
 from idlewatt.clock import VirtualClock
 from idlewatt.columns import GAP, TABLES
+from idlewatt.config import resolve
 from idlewatt.errors import ConfigError
 from idlewatt.model import Lane
 
@@ -227,3 +231,13 @@ def test_machine_id(tmp_path: Path) -> None:
     assert machine_id((tmp_path / "no", path)) == "abc"
     with pytest.raises(ConfigError, match=r"agent\.node_id"):
         machine_id((tmp_path / "no",))
+
+
+def test_the_host_name_shown_can_be_set_and_reaches_the_poller() -> None:
+    shown = [NodeIdentity("n", hostname=name).row(0)[2] for name in ("rack7-n3", "")]
+    assert shown == ["rack7-n3", socket.gethostname()]
+    words = ["agent", "--node-id", "n", "--set", "agent.hostname=rack7-n3"]
+    args = build_parser("agent").parse_args(words)
+    argv = poller_argv(args, resolve(flag_settings(args), {}))
+    again = build_parser("agent").parse_args(argv[argv.index("agent") :])
+    assert resolve(flag_settings(again), {}).text("agent.hostname") == "rack7-n3"
