@@ -141,7 +141,7 @@ def _run(plan: Plan, children: Children, exit_when_complete: bool, begun: float)
     output.say(f"live after {live_s:.0f} s: {plan.url}")
     output.say("\nask it in SQL, in another terminal:")
     for question in QUESTIONS:
-        output.say(f"  {_with_url(question, plan)}")
+        output.say(f"  {_as_typed(question, plan)}")
     output.say()
     rows = _ship_history(plan, children, ends)
     _wait_analysed(plan, children, client)
@@ -153,8 +153,14 @@ def _run(plan: Plan, children: Children, exit_when_complete: bool, begun: float)
     return 0
 
 
-def _with_url(question: str, plan: Plan) -> str:
-    return question if plan.port == 8050 else question.replace("sql", f"sql --url {plan.url}", 1)
+def _as_typed(question: str, plan: Plan) -> str:
+    """Return a question as the reader of this terminal can type it."""
+    found, ours = shutil.which("idlewatt"), Path(sys.argv[0])
+    if ours.name == "idlewatt" and (found is None or Path(found).resolve() != ours.resolve()):
+        question = question.replace("idlewatt", str(ours), 1)
+    if plan.port != 8050:
+        question = question.replace(" sql", f" sql --url {plan.url}", 1)
+    return question
 
 
 def _start(plan: Plan, children: Children) -> None:
