@@ -31,7 +31,7 @@ def build(read_models: ReadModels, settings: Settings) -> Dash:
     app = Dash(
         "idlewatt",
         assets_folder=str(ASSETS),
-        title="Fleet \u00b7 idlewatt",
+        title="idlewatt",
         update_title=None,  # type: ignore[arg-type]
         index_string=shell.INDEX,
         serve_locally=True,

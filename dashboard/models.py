@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.power_states import states_now
+from dashboard import reading
 from dashboard.seconds import Seconds, SecondsCache
 from dashboard.theme import Look
 from idlewatt.clock import Clock, us_from_utc, utc_from_us
@@ -208,7 +209,9 @@ class ReadModels:
         gpus = self._gpus(cur, as_of_us)
         hour_us = as_of_us - as_of_us % US_PER_HOUR
         first = utc_from_us(hour_us - 24 * US_PER_HOUR)
-        rows = _fetch(cur, "page_fleet_hours", from_utc=first, as_of_utc=utc_from_us(as_of_us))
+        rows = reading.rows(
+            cur, "page_fleet_hours", from_utc=first, as_of_utc=utc_from_us(as_of_us)
+        )
         hours = [(us_from_utc(hour), int(seq)) for hour, seq in rows]
 
         def read(from_us: int, to_us: int) -> tuple[Any, Any, Any]:
@@ -232,11 +235,11 @@ class ReadModels:
     def _gpus(self, cur: duckdb.DuckDBPyConnection, as_of_us: int) -> pl.DataFrame:
         as_of = utc_from_us(as_of_us)
         silent = utc_from_us(as_of_us - NO_DATA_AFTER_S * US_PER_S)
-        gpus = _frame(_arrow(cur, "page_fleet_gpus", as_of_utc=as_of, from_utc=silent))
+        gpus = reading.frame(cur, "page_fleet_gpus", as_of_utc=as_of, from_utc=silent)
         back_s = LOOK_BACK_LARGE_S if gpus.height > LARGE_FLEET else LOOK_BACK_S
         back_s = max(back_s, 2 * self._thresholds.min_interval_s)
         back = utc_from_us(as_of_us - back_s * US_PER_S)
-        recent = _arrow(cur, "page_fleet_recent", as_of_utc=as_of, from_utc=back)
+        recent = reading.arrow(cur, "page_fleet_recent", as_of_utc=as_of, from_utc=back)
         now = states_now(recent, self._thresholds)
         known = pl.DataFrame(
             {
@@ -297,7 +300,7 @@ def _as_of(cur: duckdb.DuckDBPyConnection, now_us: int, last_us: int | None) -> 
     end = utc_from_us(now_us + AHEAD_S * US_PER_S)
     for from_us in (now_us - RECENT_S * US_PER_S, last_us or 0):
         from_utc = utc_from_us(from_us)
-        ((value,),) = _fetch(cur, "page_fleet_as_of", from_utc=from_utc, to_utc=end)
+        ((value,),) = reading.rows(cur, "page_fleet_as_of", from_utc=from_utc, to_utc=end)
         if value is not None:
             return us_from_utc(value)
     return None
@@ -310,8 +313,8 @@ def _inventory(cur: duckdb.DuckDBPyConnection) -> tuple[int, int, int, int]:
 
 
 def _read_seconds(cur: duckdb.DuckDBPyConnection, from_us: int, to_us: int) -> tuple[Any, Any, Any]:
-    frame = _frame(
-        _arrow(cur, "page_fleet_seconds", from_utc=utc_from_us(from_us), to_utc=utc_from_us(to_us))
+    frame = reading.frame(
+        cur, "page_fleet_seconds", from_utc=utc_from_us(from_us), to_utc=utc_from_us(to_us)
     )
     return (
         frame["ts_utc"].dt.epoch("us").to_numpy(),
@@ -324,32 +327,11 @@ def _read_waste(cur: duckdb.DuckDBPyConnection, as_of_us: int) -> Waste:
     hour_us = as_of_us - as_of_us % US_PER_HOUR
     from_us = hour_us - (WASTE_HOURS - 1) * US_PER_HOUR
     window = {"from_utc": utc_from_us(from_us), "as_of_utc": utc_from_us(as_of_us)}
-    states = _fetch(cur, "page_fleet_energy", **window)
+    states = reading.rows(cur, "page_fleet_energy", **window)
     newest = max((us_from_utc(row[4]) for row in states), default=None)
     ongoing = utc_from_us((newest or as_of_us) - 60 * US_PER_S)
-    top = _frame(_arrow(cur, "page_fleet_waste", **window, ongoing_utc=ongoing, rows=WASTE_ROWS))
+    top = reading.frame(cur, "page_fleet_waste", **window, ongoing_utc=ongoing, rows=WASTE_ROWS)
     by_state = {
         row[0]: EnergyOfState(int(row[1]), float(row[2]), int(row[3] or 0)) for row in states
     }
     return Waste(from_us, newest, by_state, top)
-
-
-def _naive(params: dict[str, Any]) -> dict[str, Any]:
-    """Return times without a zone: TIMESTAMP columns are UTC by contract."""
-    return {
-        name: value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
-        for name, value in params.items()
-    }
-
-
-def _fetch(cur: duckdb.DuckDBPyConnection, name: str, **params: Any) -> list[tuple[Any, ...]]:
-    return cur.execute(load(f"statements/{name}"), _naive(params)).fetchall()
-
-
-def _arrow(cur: duckdb.DuckDBPyConnection, name: str, **params: Any) -> Any:
-    return cur.sql(load(f"statements/{name}"), params=_naive(params)).to_arrow_table()
-
-
-def _frame(table: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()

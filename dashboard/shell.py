@@ -47,6 +47,7 @@ def layout(pages: Sequence[Page]) -> dmc.MantineProvider:
             dcc.Store(id=shell("request"), data=0),
             dcc.Store(id=shell("scheme"), data="light"),
             dcc.Store(id=shell("system")),
+            dcc.Store(id=shell("titled")),
             dcc.Interval(id=shell("tick"), interval=TICK_MS),
             html.Div(
                 [
@@ -66,7 +67,7 @@ def layout(pages: Sequence[Page]) -> dmc.MantineProvider:
 
 
 def _header(pages: Sequence[Page]) -> html.Header:
-    links = [dcc.Link(page.title, href=page.path, className="nav-link") for page in pages]
+    links = [nav_link(page, False) for page in pages if not page.below]
     control = dmc.SegmentedControl(
         id=shell("theme"),
         value="system",
@@ -106,7 +107,6 @@ def _header(pages: Sequence[Page]) -> html.Header:
 def register(app: Dash, models: ReadModels, pages: Sequence[Page]) -> None:
     """Add the callbacks of the shell."""
     _register_client(app)
-    by_path = {page.path: page for page in pages}
 
     @app.callback(
         Output(shell("pulse"), "data"),
@@ -123,9 +123,10 @@ def register(app: Dash, models: ReadModels, pages: Sequence[Page]) -> None:
         Input(shell("url"), "pathname"),
     )
     def route(path: str | None) -> tuple[Any, list[Any]]:
-        page = by_path.get(path or "/")
+        page = next((one for one in pages if one.handles(path or "/")), None)
         body = missing(path) if page is None else page.layout()
-        return body, [nav_link(one, one is page) for one in pages]
+        here = "" if page is None else page.path
+        return body, [nav_link(one, one.path == here) for one in pages if not one.below]
 
 
 def _register_client(app: Dash) -> None:
@@ -152,6 +153,12 @@ def _register_client(app: Dash) -> None:
         Input(shell("theme"), "value"),
         Input(shell("system"), "data"),
         initial=False,
+    )
+    in_browser(
+        app,
+        "title",
+        Output(shell("titled"), "data"),
+        Input("main", "children"),
     )
     in_browser(
         app,

@@ -116,23 +116,47 @@
 
   function startChoice(_ready) { return remembered(); }
 
-  /* The URL is the one place of state: reads it when it changed, writes it when the control did. */
-  function readWindow(search, value, options) {
-    var asked = new URLSearchParams(search || "").get("window");
-    var known = options.map(function (option) { return option.value; });
-    var wanted = known.indexOf(asked) < 0 ? known[0] : asked;
-    return wanted === value ? window.dash_clientside.no_update : wanted;
-  }
-  function writeWindow(value, options) {
+  /* The URL is the one place of state: a control reads it when it changed, and writes it when the
+   * control did. What a control starts with stands in no URL. */
+  function put(name, value, usual) {
     var query = new URLSearchParams(window.location.search);
-    if ((query.get("window") || options[0].value) !== value) {
-      query.set("window", value);
-      window.dash_clientside.set_props("shell-url", { search: "?" + query.toString() });
-    }
-    return value;
+    if ((query.get(name) || usual) === value) return;
+    if (value === usual) query.delete(name); else query.set(name, value);
+    var text = query.toString();
+    window.dash_clientside.set_props("shell-url", { search: text ? "?" + text : "" });
+  }
+  function readChoice(name) {
+    return function (search, value, options) {
+      var asked = new URLSearchParams(search || "").get(name);
+      var known = options.map(function (option) { return option.value; });
+      var wanted = known.indexOf(asked) < 0 ? known[0] : asked;
+      return wanted === value ? window.dash_clientside.no_update : wanted;
+    };
+  }
+  function writeChoice(name) {
+    return function (value, options) { put(name, value, options[0].value); return value; };
+  }
+  function readText(name) {
+    return function (search, value) {
+      var wanted = new URLSearchParams(search || "").get(name) || "";
+      return wanted === (value || "") ? window.dash_clientside.no_update : wanted;
+    };
+  }
+  function writeText(name) {
+    return function (value) { put(name, value || "", ""); return value || ""; };
+  }
+  function title(_main) {
+    var heading = document.querySelector("#main h1");
+    document.title = (heading ? heading.textContent + " \u00b7 " : "") + "idlewatt";
+    return document.title;
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
-    idlewatt: { tick: tick, scheme: scheme, startChoice: startChoice, readWindow: readWindow, writeWindow: writeWindow },
+    idlewatt: {
+      tick: tick, scheme: scheme, startChoice: startChoice, title: title,
+      readWindow: readChoice("window"), writeWindow: writeChoice("window"),
+      readBy: readChoice("by"), writeBy: writeChoice("by"),
+      readSearch: readText("q"), writeSearch: writeText("q"),
+    },
   });
 })();

@@ -8,11 +8,23 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard import theme
+from dashboard import format as fmt
 from dashboard.ids import fleet, shell
 from dashboard.models import FleetSnapshot, ReadModels
-from dashboard.pages.page import Page, chart, numbers_view, table, text_table, version
-from dashboard.theme import LABELS, LETTERS, Look
+from dashboard.pages.page import (
+    Page,
+    card,
+    chart,
+    legend,
+    numbers_view,
+    only_when_open,
+    swatch,
+    table,
+    text_table,
+    tile,
+    version,
+)
+from dashboard.theme import Look
 from dashboard.views import fleet as view
 from dashboard.views import fleet_band, fleet_map, fleet_waste
 from dashboard.wrap import aria, in_browser
@@ -84,13 +96,9 @@ def _empty() -> html.Div:
     )
 
 
-def _card(title: Any, *parts: Any, wide: bool = False) -> html.Section:
-    return html.Section([title, *parts], className="card is-wide" if wide else "card")
-
-
 def _map_card() -> html.Section:
     title = "State of every GPU now"
-    return _card(
+    return card(
         html.Div(html.H2(title, id=fleet("map-title")), className="card-head"),
         html.P(id=fleet("map-summary"), className="summary"),
         html.Ul(id=fleet("legend"), className="legend"),
@@ -120,7 +128,7 @@ def _band_card() -> html.Section:
         **aria(label="Window of the power chart"),
     )
     title = "GPU power against the limit"
-    return _card(
+    return card(
         html.Div([html.H2(title), control], className="card-head"),
         html.P(id=fleet("band-summary"), className="summary"),
         chart(fleet("band"), title, fleet("band-summary"), BAND_PX),
@@ -130,7 +138,7 @@ def _band_card() -> html.Section:
 
 
 def _waste_card() -> html.Section:
-    return _card(
+    return card(
         html.Div(html.H2("Top waste, last 24 h"), className="card-head"),
         html.P(id=fleet("waste-summary"), className="summary"),
         html.Div(id=fleet("waste")),
@@ -189,7 +197,7 @@ def register(app: Dash, models: ReadModels) -> None:
         prevent_initial_call=True,
     )
     def map_table(clicks: int, pulse: Any) -> Any:
-        _only_when_open(clicks)
+        only_when_open(clicks)
         gpus = _snapshot(models, pulse, fleet_band.DEFAULT_WINDOW).gpus
         found = fleet_map.rows(gpus)
         return text_table(fleet_map.COLUMNS, found, "State of every node", 2)
@@ -203,15 +211,10 @@ def register(app: Dash, models: ReadModels) -> None:
         prevent_initial_call=True,
     )
     def band_table(clicks: int, _seen: Any, pulse: Any, window: str) -> Any:
-        _only_when_open(clicks)
+        only_when_open(clicks)
         band = view.band_of(_snapshot(models, pulse, window))
         found = [] if band is None else fleet_band.rows(band)
         return text_table(fleet_band.COLUMNS, found, "Power per bucket")
-
-
-def _only_when_open(clicks: int | None) -> None:
-    if not clicks or clicks % 2 == 0:
-        raise PreventUpdate
 
 
 def _snapshot(models: ReadModels, pulse: Any, window: str) -> FleetSnapshot:
@@ -233,7 +236,7 @@ def render(
         }
     out: dict[str, Any] = {
         "headline": view.headline(snapshot),
-        "tiles": [tile(one) for one in view.tiles(snapshot)],
+        "tiles": [tile(one, fleet) for one in view.tiles(snapshot)],
         "body_class": "",
         "empty_class": "is-hidden",
     }
@@ -265,7 +268,8 @@ def _render_map(out: dict[str, Any], snapshot: FleetSnapshot, scheme: str) -> st
     out["map_style"] = {"height": f"{height}px"}
     out["map_title"] = f"State of every GPU now, by {cells.by}"
     out["map_summary"] = fleet_map.summary(snapshot.gpus)
-    out["legend"] = legend(fleet_map.counts(snapshot.gpus))
+    found = fleet_map.counts(snapshot.gpus)
+    out["legend"] = legend({look: fmt.count(number) for look, number in found.items()})
     return version([out["map_figure"], height])
 
 
@@ -289,45 +293,6 @@ def _render_waste(out: dict[str, Any], snapshot: FleetSnapshot) -> str:
 def vars_of(row: fleet_waste.WasteRow) -> list[str]:
     """Return the cells of a row as plain text."""
     return [str(getattr(row, name)) for name in row.__dataclass_fields__]
-
-
-def tile(one: view.Tile) -> html.Div:
-    """Return one tile; its definition shows on hover and is read out with it."""
-    mark = [swatch(one.look)] if one.look else []
-    bar = []
-    if one.level is not None:
-        width = f"{min(max(one.level, 0), 1) * 100:.1f}%"
-        bar = [html.Div(html.Div(style={"width": width}), className="bar")]
-    return html.Div(
-        [
-            html.Div([*mark, html.H2(one.title)], className="tile-title"),
-            html.Div(one.value, className="tile-value"),
-            *bar,
-            html.Div(one.note, className="tile-note"),
-            html.Div(one.help, className="tile-help", role="tooltip"),
-        ],
-        className="tile",
-        id=fleet(f"tile-{one.key}"),
-        tabIndex=0,
-        role="group",
-        **aria(label=f"{one.title}: {one.value}, {one.note}"),
-    )
-
-
-def swatch(look: Look) -> html.Span:
-    """Return the mark of a look: colour and letter; *no data* is an outline with a stroke."""
-    return html.Span(LETTERS[look], className=f"swatch is-{look.value}", **aria(hidden="true"))
-
-
-def legend(found: dict[Look, int]) -> list[html.Li]:
-    """Return the legend with live counts."""
-    return [
-        html.Li(
-            [swatch(look), html.Span(LABELS[look]), html.B(f"{count:,}".replace(",", "\u2009"))],
-            title=theme.HELP[look],
-        )
-        for look, count in found.items()
-    ]
 
 
 def waste_table(found: list[fleet_waste.WasteRow]) -> html.Div:

@@ -10,9 +10,12 @@ from typing import Any, cast
 
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
+from dash.exceptions import PreventUpdate
 
 from dashboard import theme
 from dashboard.models import ReadModels
+from dashboard.theme import LABELS, LETTERS, Look
+from dashboard.views.parts import Tile
 from dashboard.wrap import aria
 
 
@@ -25,12 +28,18 @@ class Page:
         title: name in the navigation and in the browser's tab.
         layout: returns its components.
         register: adds its callbacks.
+        below: True where the page answers every path below `path`, and stands in no navigation.
     """
 
     path: str
     title: str
     layout: Callable[[], html.Div]
     register: Callable[[Dash, ReadModels], None]
+    below: bool = False
+
+    def handles(self, path: str) -> bool:
+        """Return True where this page answers the path."""
+        return path.startswith(f"{self.path}/") if self.below else path == self.path
 
 
 def table(
@@ -113,3 +122,57 @@ def numbers_view(summary_id: str, body_id: str, text: str) -> html.Details:
 def version(value: Any) -> str:
     """Return a short mark that changes when the value does."""
     return f"{zlib.crc32(json.dumps(value, sort_keys=True, default=str).encode()):08x}"
+
+
+def card(title: Any, *parts: Any, wide: bool = False) -> html.Section:
+    """Return one card of a page; a wide one takes a row of its own."""
+    return html.Section([title, *parts], className="card is-wide" if wide else "card")
+
+
+def only_when_open(clicks: int | None) -> None:
+    """Leave the numbers of a closed table alone.
+
+    Raises:
+        PreventUpdate: it is closed.
+    """
+    if not clicks or clicks % 2 == 0:
+        raise PreventUpdate
+
+
+def tile(one: Tile, id_of: Callable[[str], str]) -> html.Div:
+    """Return one tile; its definition shows on hover and is read out with it."""
+    mark = [swatch(one.look)] if one.look else []
+    bar = []
+    if one.level is not None:
+        width = f"{min(max(one.level, 0), 1) * 100:.1f}%"
+        bar = [html.Div(html.Div(style={"width": width}), className="bar")]
+    return html.Div(
+        [
+            html.Div([*mark, html.H2(one.title)], className="tile-title"),
+            html.Div(one.value, className="tile-value"),
+            *bar,
+            html.Div(one.note, className="tile-note"),
+            html.Div(one.help, className="tile-help", role="tooltip"),
+        ],
+        className="tile",
+        id=id_of(f"tile-{one.key}"),
+        tabIndex=0,
+        role="group",
+        **aria(label=f"{one.title}: {one.value}, {one.note}"),
+    )
+
+
+def swatch(look: Look) -> html.Span:
+    """Return the mark of a look: colour and letter; *no data* is an outline with a stroke."""
+    return html.Span(LETTERS[look], className=f"swatch is-{look.value}", **aria(hidden="true"))
+
+
+def legend(found: dict[Look, str]) -> list[html.Li]:
+    """Return the legend of states, each with its live number."""
+    return [
+        html.Li(
+            [swatch(look), html.Span(LABELS[look]), html.B(text)],
+            title=theme.HELP[look],
+        )
+        for look, text in found.items()
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,34 +13,12 @@ from dashboard.models import EnergyOfState, FleetSnapshot, Waste
 from dashboard.seconds import cut
 from dashboard.theme import HELP, Look
 from dashboard.views import fleet_band
+from dashboard.views.parts import Tile
 from idlewatt.model import State
 from idlewatt.units import US_PER_S, kwh_from_uj
 
 DAY_US: Final = 86_400 * US_PER_S
 LAG_WORTH_SAYING_S: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One number of the head of the page.
-
-    Attributes:
-        key: stable name.
-        title: what it is.
-        value: the number with its unit.
-        note: what it stands against.
-        help: how it is defined, shown on hover and to screen readers.
-        look: state whose colour marks the tile, if any.
-        level: filled share of the bar under the value, 0 to 1; None for no bar.
-    """
-
-    key: str
-    title: str
-    value: str
-    note: str
-    help: str
-    look: Look | None = None
-    level: float | None = None
 
 
 def power_w(gpus: pl.DataFrame, look: Look | None = None) -> float | None:
