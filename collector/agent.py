@@ -14,6 +14,7 @@ import fcntl
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -33,7 +34,10 @@ START_SILENCE_S: Final = 90.0
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 60.0
 HEALTHY_S: Final = 60.0
-STOP_POLLER_S: Final = 3.0
+STOP_POLLER_S: Final = 2.0
+KILL_POLLER_S: Final = 0.5
+LAST_FLUSH_S: Final = 2.0
+CHECKPOINT_EVERY_S: Final = 30.0
 LOCK_NAME: Final = "agent.lock"
 _LOOK_EVERY_S: Final = 1.0
 _EXIT_WRONG_USAGE: Final = 2
@@ -157,7 +161,7 @@ class PollerProcess:
         if self._child.poll() is None:
             self._child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)
+                self._child.wait(KILL_POLLER_S)
         gone = self._child.poll() is not None
         if gone and self._child.stdout is not None:
             self._child.stdout.close()
@@ -176,6 +180,7 @@ class Lanes:
         self._clock = clock
         self._wake = wake
         self._stop = threading.Event()
+        self._last_flush_s = 0.0
         self._threads: list[threading.Thread] = []
         self.damaged = threading.Event()
 
@@ -196,14 +201,18 @@ class Lanes:
         config = self._config
         try:
             spool = Spool(config.spool_dir, config.spool_max_mib)
+            shipper = LaneShipper(
+                spool,
+                Connection(config.server_url, config.token),
+                LaneConfig(config.node_id, lane, config.live_horizon_s, config.flush_s),
+                self._clock,
+            )
             try:
-                LaneShipper(
-                    spool,
-                    Connection(config.server_url, config.token),
-                    LaneConfig(config.node_id, lane, config.live_horizon_s, config.flush_s),
-                    self._clock,
-                ).run(stop)
+                shipper.run(stop)
+                if lane is Lane.LIVE:
+                    shipper.finish(self._last_flush_s)
             finally:
+                shipper.close()
                 spool.close()
         except SpoolDamagedError as exc:
             _log.error("%s", exc)
@@ -216,11 +225,16 @@ class Lanes:
         """Return whether every lane still runs."""
         return all(thread.is_alive() for thread in self._threads)
 
-    def stop(self, patience_s: float) -> None:
-        """Stop the lanes; one that waits for an answer is not waited for."""
+    def stop(self, patience_s: float, *, last_flush: bool = False) -> None:
+        """Stop the lanes within `patience_s`; one that waits for an answer is left to itself.
+
+        With `last_flush` the live lane first sends what is left.
+        """
+        self._last_flush_s = patience_s if last_flush else 0.0
         self._stop.set()
+        end_ns = self._clock.monotonic_ns() + round(patience_s * 1e9)
         for thread in self._threads:
-            thread.join(patience_s)
+            thread.join(max(end_ns - self._clock.monotonic_ns(), 0) / 1e9)
         self._threads = []
 
 
@@ -250,6 +264,7 @@ class Supervisor:
         self._backoff_s = RESTART_FIRST_S
         self._not_before_ns = 0
         self._hung_pid = 0
+        self._checkpoint_ns = clock.monotonic_ns()
         environ = dict(os.environ)
         environ.pop("IDLEWATT_AGENT_TOKEN", None)  # the poller has no use for it
         environ.setdefault("MALLOC_ARENA_MAX", "1")  # it has one busy thread
@@ -271,13 +286,14 @@ class Supervisor:
         try:
             while not self._stopping and code == 0:
                 code = self._look()
+                self._checkpoint()
                 self._clock.wait(_LOOK_EVERY_S, self._wake)
                 if not self._stopping:
                     self._wake.clear()
         finally:
             if self._poller is not None:
                 self._poller.stop(STOP_POLLER_S)
-            self._lanes.stop(0.5)
+            self._lanes.stop(LAST_FLUSH_S, last_flush=True)
             os.close(self._lock)
         return code
 
@@ -334,6 +350,21 @@ class Supervisor:
         self._lanes.stop(15.0)
         self._check_spool()
         self._lanes.start()
+
+    def _checkpoint(self) -> None:
+        """Move the spool's log into its file: here it delays neither a tick nor a batch."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._checkpoint_ns < CHECKPOINT_EVERY_S * 1e9:
+            return
+        self._checkpoint_ns = now_ns
+        try:
+            spool = Spool(self._config.spool_dir)
+            try:
+                spool.checkpoint()
+            finally:
+                spool.close()
+        except (StoreError, sqlite3.Error) as exc:
+            _log.warning("the spool's log stays long: %s", exc)
 
     def _check_spool(self) -> None:
         aside = put_aside_if_damaged(self._config.spool_dir, self._clock.now_us())

@@ -31,7 +31,7 @@ from idlewatt.clock import Clock
 from idlewatt.units import US_PER_S
 
 HEARTBEAT: Final = b"."
-TRIM_EVERY: Final = 60
+TIDY_EVERY: Final = 60
 _STATE: Final = "counters"
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -118,6 +118,21 @@ class Poller:
             _log.exception("allocation source failed")
         self._store(due, second)
         self._beat()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Do now and then what must not fall into a reading."""
+        self._ticks += 1
+        if self._ticks % TIDY_EVERY:
+            return
+        gc.collect()
+        try:
+            dropped = self._spool.trim(self._config.node.node_id)
+        except sqlite3.Error as exc:  # busy too long, disk full
+            _log.error("the spool could not be trimmed: %s", exc)
+            return
+        if dropped:
+            _log.error("spool is full: the oldest %d seconds are dropped", dropped)
 
     def _after_pause(self, due: Due) -> Due:
         """Name the seconds between the last tick of an earlier agent and this one."""
@@ -153,11 +168,6 @@ class Poller:
         try:
             self._spool.append(self._epoch, due.ts_us, second.rows, facts, state)
             self._pending, self._unspooled = {}, []
-            self._ticks += 1
-            if self._ticks % TRIM_EVERY == 0:
-                dropped = self._spool.trim(self._config.node.node_id)
-                if dropped:
-                    _log.error("spool is full: the oldest %d seconds are dropped", dropped)
         except sqlite3.Error as exc:  # busy too long, disk full
             if not self._unspooled:
                 _log.error("a second could not be spooled: %s", exc)
@@ -206,6 +216,7 @@ def run_poller(
 
     load_driver()
     nvml = Nvml()
+    gc.disable()  # garbage is collected after a tick, never in the middle of one
     try:
         poller = Poller(config, nvml, make_source(), clock, beat)
         try:

@@ -192,6 +192,15 @@ class Backoff:
         return least_s + self._rng.uniform(0.0, ceiling)
 
 
+def off_the_tick(phase_us: int) -> int:
+    """Return a phase moved out of the 100 ms on either side of a whole second.
+
+    At whole seconds the poller reads and writes; a batch is formed and sent in between.
+    """
+    whole_us, part_us = divmod(phase_us, US_PER_S)
+    return whole_us * US_PER_S + US_PER_S // 10 + part_us * 8 // 10
+
+
 @dataclass(frozen=True, slots=True)
 class LaneConfig:
     """How a lane works."""
@@ -206,7 +215,7 @@ class LaneShipper:
     """Sends one lane of the spool.
 
     `step()` does one thing and says how long to wait before the next; `run()` loops until told to
-    stop.
+    stop; `finish()` sends what is left; `close()` drops the connection.
     """
 
     def __init__(
@@ -232,6 +241,21 @@ class LaneShipper:
         """Ship until `stop` is set."""
         while not stop.is_set():
             self._clock.wait(self.step(), stop)
+
+    def finish(self, patience_s: float) -> None:
+        """Send what still waits in this lane; end at the first batch that is not taken.
+
+        No new batch is begun after `patience_s`; one that waits for its answer goes on waiting.
+        """
+        end_ns = self._clock.monotonic_ns() + round(patience_s * 1e9)
+        while self._clock.monotonic_ns() < end_ns:
+            before = self.sent
+            self.step()
+            if self.sent == before:
+                return
+
+    def close(self) -> None:
+        """Drop the connection."""
         self._transport.close()
 
     def step(self) -> float:
@@ -303,7 +327,8 @@ class LaneShipper:
         if self._config.lane is Lane.BACKFILL:
             flush_s = max(flush_s, BACKFILL_LOOK_S)
         flush_us = round(flush_s * US_PER_S)
-        return (flush_us - (now_us - round(self._phase * flush_us)) % flush_us) / US_PER_S
+        phase_us = off_the_tick(round(self._phase * flush_us))
+        return (flush_us - (now_us - phase_us) % flush_us) / US_PER_S
 
     def _say(self, level: int, text: str) -> None:
         """Log a trouble once, not each second."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from collector.spooled import (
+    SCHEMA,
     Backlog,
     Fact,
     SpoolDamagedError,
@@ -40,23 +41,14 @@ FILE_NAME: Final = "spool.db"
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 5.0
 QUARANTINE_KEEP: Final = 32
+# The supervisor checkpoints long before that; this bounds the log when it does not.
+AUTOCHECKPOINT_PAGES: Final = 16_384
 EXIT_SPOOL_DAMAGED: Final = 7  # exit code of a process that found the spool damaged
 _TRIM_TO: Final = 0.95
 
 Row = Sequence[Any]
 Facts = dict[str, list[tuple[Any, ...]]]
 
-_SCHEMA: Final = (
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    "CREATE TABLE tick(id INTEGER PRIMARY KEY, epoch INT, ts_us INT, n INT, body BLOB)",
-    "CREATE UNIQUE INDEX tick_time ON tick(ts_us, epoch)",
-    "CREATE TABLE fact(id INTEGER PRIMARY KEY, name TEXT, body BLOB)",
-    "CREATE TABLE lane(epoch INT, lane TEXT, last_seq INT, PRIMARY KEY(epoch, lane))",
-    "CREATE TABLE batch(epoch INT, lane TEXT, seq INT, first_us INT, last_us INT, n INT,"
-    " body BLOB, PRIMARY KEY(epoch, lane, seq))",
-    "CREATE TABLE quarantine(id INTEGER PRIMARY KEY, epoch INT, lane TEXT, seq INT,"
-    " reason TEXT, created_us INT, body BLOB)",
-)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -94,6 +86,7 @@ class Spool:
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-512"):
             self._con.execute(f"PRAGMA {pragma}")
         self._con.execute(f"PRAGMA journal_size_limit={8 * MIB}")
+        self._con.execute(f"PRAGMA wal_autocheckpoint={AUTOCHECKPOINT_PAGES}")
         with self._transaction():
             version = self._value("PRAGMA user_version")
             if version > SCHEMA_VERSION:
@@ -102,7 +95,7 @@ class Spool:
                     f" {SCHEMA_VERSION}; upgrade, or move the file away"
                 )
             if version == 0:
-                for statement in _SCHEMA:
+                for statement in SCHEMA:
                     self._con.execute(statement)
                 self._con.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
@@ -120,6 +113,15 @@ class Spool:
             answer = self._value("PRAGMA quick_check(1)")
             if answer != "ok":
                 raise SpoolDamagedError(f"spool {self.path} is damaged: {answer}")
+
+    def checkpoint(self) -> bool:
+        """Move the log into the file; return whether all of it was moved.
+
+        Nobody is kept waiting: what others still use stays in the log until the next time.
+        """
+        with damage(self.path):
+            busy, logged, moved = self._con.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            return bool(busy == 0 and logged == moved)
 
     def begin_epoch(self, now_us: int) -> int:
         """Return a new epoch, greater than each before, and persist it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,18 @@ from idlewatt.errors import StoreError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_S
 
+# The tables of the file; `tick` and `batch` hold what is not yet acknowledged.
+SCHEMA: Final = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    "CREATE TABLE tick(id INTEGER PRIMARY KEY, epoch INT, ts_us INT, n INT, body BLOB)",
+    "CREATE UNIQUE INDEX tick_time ON tick(ts_us, epoch)",
+    "CREATE TABLE fact(id INTEGER PRIMARY KEY, name TEXT, body BLOB)",
+    "CREATE TABLE lane(epoch INT, lane TEXT, last_seq INT, PRIMARY KEY(epoch, lane))",
+    "CREATE TABLE batch(epoch INT, lane TEXT, seq INT, first_us INT, last_us INT, n INT,"
+    " body BLOB, PRIMARY KEY(epoch, lane, seq))",
+    "CREATE TABLE quarantine(id INTEGER PRIMARY KEY, epoch INT, lane TEXT, seq INT,"
+    " reason TEXT, created_us INT, body BLOB)",
+)
 _decode = msgspec.msgpack.Decoder().decode
 
 

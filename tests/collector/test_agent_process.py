@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 from collector import agent as agent_module
 from collector.agent import AgentConfig, Supervisor, TokenFile
 from collector.spool import FILE_NAME, Spool
+from collector.spooled import Backlog
 from idlewatt.clock import VirtualClock
 from idlewatt.columns import GAP, GPU_SAMPLE
 from idlewatt.errors import ConfigError, UsageError
@@ -37,6 +39,7 @@ class Receiver:
         self.last: dict[tuple[int, str], int] = {}
         self.holes: list[str] = []
         self.down = False
+        self.flush_s = 0.2
         lock = threading.Lock()
         outer = self
 
@@ -79,7 +82,7 @@ class Receiver:
                 names = [column.name for column in GAP]
                 for row in rows_from_table(GAP, batch.tables["gap"]):
                     self.gaps.append(dict(zip(names, row, strict=True)))
-        return 200, {"acked": self.last[lane], "duplicate": False, "flush_s": 0.2}
+        return 200, {"acked": self.last[lane], "duplicate": False, "flush_s": self.flush_s}
 
     @property
     def stamps(self) -> list[int]:
@@ -148,6 +151,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
         one.kill()
 
 
+def backlog(folder: Path) -> Backlog:
+    """Return what waits in a spool that others may use."""
+    spool = Spool(folder)
+    try:
+        return spool.backlog()
+    finally:
+        spool.close()
+
+
 def until(condition: Callable[[], Any], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -210,17 +222,41 @@ def test_it_works_without_a_server_and_only_once_on_a_spool(
     assert second.child.returncode == 2
     assert said.strip() == f"idlewatt: another agent already uses the spool {path}"
 
-    def spooled() -> int:
-        spool = Spool(path)
-        try:
-            return spool.backlog().ticks
-        finally:
-            spool.close()
-
-    until(lambda: spooled() >= 2)
+    until(lambda: backlog(path).ticks >= 2)
     code, said = first.end()
     assert code == 0
     assert said.count("no answer from http://127.0.0.1:9") == 1  # once, not at each try
+
+
+@pytest.mark.integration
+def test_a_clean_stop_sends_what_is_left(
+    receiver: Receiver, start: Callable[..., Agent], tmp_path: Path
+) -> None:
+    receiver.flush_s = 60.0  # nothing more would go within this test
+    agent = start("--server", receiver.url)
+    until(lambda: receiver.last and backlog(tmp_path / "spool").ticks >= 2)
+    begun = time.monotonic()
+    code, said = agent.end()
+    assert time.monotonic() - begun < 5
+    assert code == 0, said
+    left = backlog(tmp_path / "spool")
+    assert (left.ticks, left.batches) == (0, 0)
+    assert len(receiver.stamps) >= 2
+
+
+@pytest.mark.integration
+def test_a_server_that_never_answers_does_not_hold_up_the_end(
+    start: Callable[..., Agent], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        agent = start("--server", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        until(lambda: agent.poller().is_running() and (tmp_path / "spool" / FILE_NAME).exists())
+        until(lambda: backlog(tmp_path / "spool").batches >= 1)
+        begun = time.monotonic()
+        code, said = agent.end()
+        assert time.monotonic() - begun < 5
+        assert code == 0, said
+    assert backlog(tmp_path / "spool").batches >= 1  # it is sent by the next agent
 
 
 @pytest.mark.integration
@@ -322,6 +358,24 @@ def test_a_silent_poller_is_killed_and_started_again_ever_more_slowly(
         clock.advance(pause)
     assert len(set(pids)) == 3
     assert "silent" in caplog.text
+    os.close(supervisor._lock)
+
+
+def test_the_log_of_the_spool_is_moved_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[bool] = []
+    checkpoint = Spool.checkpoint
+    monkeypatch.setattr(Spool, "checkpoint", lambda spool: moved.append(checkpoint(spool)))
+    clock = VirtualClock()
+    supervisor = Supervisor(config(tmp_path), ["true"], clock)
+    writer = Spool(tmp_path)
+    for second in range(95):
+        writer.append(1, second * S, [[1, "row"]])
+        clock.advance(1)
+        supervisor._checkpoint()
+    assert moved == [True, True, True]
+    writer.close()
     os.close(supervisor._lock)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,6 +26,7 @@ from collector.shipper import (
     Connection,
     LaneConfig,
     LaneShipper,
+    off_the_tick,
     parse_answer,
     post_batch,
 )
@@ -411,6 +413,32 @@ def test_an_unreachable_server_is_tried_ever_more_rarely(tmp_path: Path) -> None
     assert sum(waits[10:]) / 30 > 10
     assert len({body for body, _ in transport.posts}) == 1  # always the same bytes
     node.spool.close()
+
+
+def test_the_last_flush_empties_the_lane_and_ends_at_the_first_failure(tmp_path: Path) -> None:
+    down = ServerUnreachableError("refused")
+    transport = Scripted(down, *[Answer(200, acked=number) for number in (1, 2)], down)
+    node, live = lane(tmp_path, transport)
+    node.tick()
+    live.step()  # a batch is formed and waits
+    node.tick()
+    live.finish(2.0)
+    left = node.spool.backlog()
+    assert (left.ticks, left.batches, live.sent) == (0, 0, 2)
+    node.tick()
+    live.finish(2.0)
+    assert len(transport.posts) == 4  # one try, not one for each instant of its patience
+    node.tick()
+    live.finish(0.0)
+    assert (node.spool.backlog().ticks, node.spool.backlog().batches) == (1, 1)
+    node.spool.close()
+
+
+@given(st.floats(0, 1, exclude_max=True), st.sampled_from([0.2, 1.0, 5.0, 60.0]))
+def test_batches_are_not_formed_at_whole_seconds(share: float, flush_s: float) -> None:
+    phase_us = off_the_tick(round(share * flush_s * S))
+    assert 100_000 <= phase_us % S <= 900_000
+    assert 0 <= phase_us <= flush_s * S + 100_000
 
 
 def test_backoff_is_spread_over_its_whole_range() -> None:
