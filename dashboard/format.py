@@ -32,8 +32,27 @@ def power(value_w: float | None) -> str:
 
 
 def energy(value_kwh: float | None) -> str:
-    """Return an energy in kWh, three significant digits."""
-    return NOTHING if value_kwh is None else f"{_digits(value_kwh)}{THIN}kWh"
+    """Return an energy in kWh, small ones in Wh, large ones in MWh; three significant digits."""
+    if value_kwh is None:
+        return NOTHING
+    if 0 < abs(value_kwh) < 0.0995:
+        value_wh = value_kwh * 1e3
+        return f"<{THIN}0.01{THIN}Wh" if 0 < value_wh < 0.005 else f"{_digits(value_wh)}{THIN}Wh"
+    if abs(value_kwh) >= 9_995:
+        return f"{_digits(value_kwh / 1e3)}{THIN}MWh"
+    return f"{_digits(value_kwh)}{THIN}kWh" if value_kwh else f"0{THIN}kWh"
+
+
+def money(value_kwh: float | None, price_per_kwh: float, currency: str) -> str:
+    """Return what an energy costs, to the hundredth; a dash where no price is set."""
+    if value_kwh is None or price_per_kwh <= 0:
+        return NOTHING
+    cost = value_kwh * price_per_kwh
+    text = (
+        f"{cost:,.2f}".replace(",", THIN) if cost < 9_999.5 else f"{cost:,.0f}".replace(",", THIN)
+    )
+    text = text if cost >= 0.005 or not cost else f"<{THIN}0.01"
+    return f"{text}{THIN}{currency}" if currency else text
 
 
 def share(value: float | None) -> str:

@@ -164,6 +164,7 @@ class ReadModels:
         self._seconds = SecondsCache(clock.monotonic_ns)
         self._kept: OrderedDict[int, FleetSnapshot] = OrderedDict()
         self._waste: tuple[int, Waste] | None = None
+        self._silent: tuple[tuple[int, frozenset[str]], pl.DataFrame] | None = None
         self._computed_ns: int | None = None
 
     def pulse(self) -> Pulse:
@@ -259,7 +260,26 @@ class ReadModels:
                 "run_open": pl.Boolean,
             },
         )
-        return with_looks(gpus.join(known, on="gpu_uuid", how="left", maintain_order="left"))
+        gpus = gpus.join(known, on="gpu_uuid", how="left", maintain_order="left")
+        last = self._last_seen(cur, as_of_us, gpus.filter(pl.col("ts_utc").is_null())["gpu_uuid"])
+        return with_looks(gpus.join(last, on="gpu_uuid", how="left", maintain_order="left"))
+
+    def _last_seen(
+        self, cur: duckdb.DuckDBPyConnection, as_of_us: int, silent: pl.Series
+    ) -> pl.DataFrame:
+        """Return gpu_uuid and last_utc of silent devices; asked anew when they change."""
+        key = (as_of_us // (WASTE_EVERY_S * US_PER_S), frozenset(silent.to_list()))
+        if self._silent is None or self._silent[0] != key:
+            found = reading.frame(
+                cur,
+                "page_fleet_silent",
+                from_utc=utc_from_us(as_of_us - 24 * US_PER_HOUR),
+                recent_utc=utc_from_us(as_of_us - US_PER_HOUR),
+                as_of_utc=utc_from_us(as_of_us),
+                gpus=silent.to_list(),
+            )
+            self._silent = (key, found)
+        return self._silent[1]
 
     def _waste_of(self, cur: duckdb.DuckDBPyConnection, as_of_us: int) -> Waste:
         turn = as_of_us // (WASTE_EVERY_S * US_PER_S)

@@ -14,9 +14,11 @@ from dashboard.ids import shell
 from dashboard.models import Pulse, ReadModels
 from dashboard.pages.page import Page
 from dashboard.theme import FONT
+from dashboard.views.fleet import silent_nodes
 from dashboard.wrap import aria, in_browser
 
 TICK_MS: Final = 1_000
+PULSE_WINDOW_S: Final = 900
 
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -111,11 +113,14 @@ def register(app: Dash, models: ReadModels, pages: Sequence[Page]) -> None:
     @app.callback(
         Output(shell("pulse"), "data"),
         Output(shell("fresh"), "children"),
+        Output(shell("fresh"), "title"),
         Input(shell("request"), "data"),
     )
-    def beat(request: int) -> tuple[dict[str, Any], str]:
-        pulse = models.pulse()
-        return asdict(pulse) | {"request": request}, freshness(pulse)
+    def beat(request: int) -> tuple[dict[str, Any], str, str]:
+        snapshot = models.fleet(PULSE_WINDOW_S)
+        silent = [] if snapshot.as_of_us is None else silent_nodes(snapshot.gpus, snapshot.as_of_us)
+        pulse = snapshot.pulse
+        return asdict(pulse) | {"request": request}, freshness(pulse), "\n".join(silent)
 
     @app.callback(
         Output("main", "children"),

@@ -166,6 +166,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "analysis.comm_bytes_s", float, 1e9, "B/s", "a link direction below this is low", minimum=0
     ),
     Setting("analysis.every_s", float, 15.0, "s", "how often new hours are classified", minimum=1),
+    # report
+    Setting(
+        "report.price_per_kwh",
+        float,
+        0.0,
+        "currency/kWh",
+        "what a kilowatt hour costs; 0 shows no money",
+        minimum=0,
+    ),
+    Setting("report.currency", str, "EUR", "", "currency of report.price_per_kwh"),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 

@@ -14,11 +14,13 @@ from dashboard.seconds import cut
 from dashboard.theme import HELP, Look
 from dashboard.views import fleet_band
 from dashboard.views.parts import Tile
+from idlewatt.clock import us_from_utc
 from idlewatt.model import State
 from idlewatt.units import US_PER_S, kwh_from_uj
 
 DAY_US: Final = 86_400 * US_PER_S
 LAG_WORTH_SAYING_S: Final = 300
+SILENT_SHOWN: Final = 8
 
 
 def power_w(gpus: pl.DataFrame, look: Look | None = None) -> float | None:
@@ -109,7 +111,7 @@ def tiles(snapshot: FleetSnapshot) -> list[Tile]:
         _peak_tile(snapshot),
         _state_tile(gpus, Look.EXECUTION_IDLE, "Execution-idle"),
         _state_tile(gpus, Look.DEEP_IDLE, "Deep idle"),
-        _no_data_tile(gpus),
+        _no_data_tile(gpus, snapshot.as_of_us),
         _energy_tile(snapshot),
     ]
 
@@ -164,7 +166,29 @@ def _state_tile(gpus: pl.DataFrame, look: Look, title: str) -> Tile:
     return Tile(look.value, title, fmt.plural(found, "GPU"), note, HELP[look], look)
 
 
-def _no_data_tile(gpus: pl.DataFrame) -> Tile:
+def silent_nodes(gpus: pl.DataFrame, as_of_us: int | None) -> list[str]:
+    """Return the nodes with silent GPUs and when each was last heard of, the longest first."""
+    silent = gpus.filter(pl.col("look") == Look.NO_DATA.value)
+    if silent.is_empty() or "last_utc" not in silent.columns:
+        return []
+    nodes = (
+        silent.group_by("node_id")
+        .agg(pl.col("hostname").first(), pl.len().alias("gpus"), pl.col("last_utc").max())
+        .sort("last_utc", "node_id", nulls_last=False)
+    )
+    told = []
+    for row in nodes.head(SILENT_SHOWN).iter_rows(named=True):
+        since = "not in the last 24 h"
+        if row["last_utc"] is not None:
+            since = f"{fmt.clock(us_from_utc(row['last_utc']), as_of_us)} UTC"
+        name = row["hostname"] or row["node_id"]
+        told.append(f"{name} ({fmt.plural(row['gpus'], 'GPU')}): last sample {since}.")
+    if nodes.height > SILENT_SHOWN:
+        told.append(f"And {fmt.plural(nodes.height - SILENT_SHOWN, 'node')} more.")
+    return told
+
+
+def _no_data_tile(gpus: pl.DataFrame, as_of_us: int | None) -> Tile:
     silent = gpus.filter(pl.col("look") == Look.NO_DATA.value)
     nodes = silent["node_id"].n_unique()
     note = "every GPU reports" if silent.is_empty() else f"on {fmt.plural(nodes, 'node')}"
@@ -173,7 +197,7 @@ def _no_data_tile(gpus: pl.DataFrame) -> Tile:
         "No data",
         fmt.plural(silent.height, "GPU"),
         note,
-        HELP[Look.NO_DATA],
+        " ".join([HELP[Look.NO_DATA], *silent_nodes(gpus, as_of_us)]),
         Look.NO_DATA,
     )
 

@@ -248,6 +248,8 @@ def describe(gpus: pl.DataFrame, at: int) -> list[tuple[str, str]]:
     ]
     if look is Look.NO_DATA:
         lines[2] = ("Power", "not known")
+        if row.get("last_utc") is not None:
+            lines.insert(2, ("Last sample", f"{row['last_utc']:%d %b %H:%M:%S} UTC"))
     return lines
 
 

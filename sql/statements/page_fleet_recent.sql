@@ -22,6 +22,8 @@ SELECT
     util_mem_pct,
     power_avg_mw,
     power_inst_mw,
-    power_limit_mw
+    power_limit_mw,
+    energy_uj,
+    energy_source
 FROM gpu_sample
 WHERE ts_utc > $from_utc AND ts_utc <= $as_of_utc AND parent_uuid IS NULL;
