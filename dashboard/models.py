@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -19,8 +18,10 @@ import polars as pl
 
 from analysis.power_states import states_now
 from dashboard import reading
+from dashboard.reading import SnapshotSource
 from dashboard.seconds import Seconds, SecondsCache
 from dashboard.theme import Look
+from dashboard.waste_model import WasteReader
 from idlewatt.clock import Clock, us_from_utc, utc_from_us
 from idlewatt.config import Settings
 from idlewatt.model import Thresholds
@@ -31,21 +32,11 @@ NO_DATA_AFTER_S: Final = 15
 LOOK_BACK_S: Final = 75
 LOOK_BACK_LARGE_S: Final = 20  # enough for the length rule, at a quarter of the cost
 LARGE_FLEET: Final = 4_000
-AHEAD_S: Final = 5
-RECENT_S: Final = 600
 WASTE_HOURS: Final = 24
 WASTE_ROWS: Final = 20
 WASTE_EVERY_S: Final = 15
 RECOMPUTE_NS: Final = 900_000_000
 KEPT: Final = 6
-
-
-class SnapshotSource(Protocol):
-    """What the web app needs of the store."""
-
-    def snapshot(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Return a cursor inside one read-only transaction."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +151,7 @@ class ReadModels:
             settings.number("analysis.comm_bytes_s"),
             settings.integer("analysis.min_interval_s"),
         )
+        self.waste = WasteReader(store, clock, settings)
         self._lock = threading.Lock()
         self._seconds = SecondsCache(clock.monotonic_ns)
         self._kept: OrderedDict[int, FleetSnapshot] = OrderedDict()
@@ -195,7 +187,7 @@ class ReadModels:
             return last
         now_us = self._clock.now_us()
         with self._store.snapshot() as cur:
-            as_of_us = _as_of(cur, now_us, None if last is None else last.as_of_us)
+            as_of_us = reading.newest(cur, now_us, None if last is None else last.as_of_us)
             if as_of_us is None:
                 return FleetSnapshot(Pulse(None, now_us, self._stale_s, *_inventory(cur)))
             snapshot = self._compute(cur, as_of_us, now_us)
@@ -313,17 +305,6 @@ def expected_devices(gpus: pl.DataFrame, seconds: Seconds) -> npt.NDArray[np.int
         seen = seconds.readings.reshape(-1, S_PER_HOUR).max(axis=1).repeat(S_PER_HOUR)
         known = np.maximum(known, seen)
     return known
-
-
-def _as_of(cur: duckdb.DuckDBPyConnection, now_us: int, last_us: int | None) -> int | None:
-    """Return the newest stamp: among recent rows, else since the last one known, else of all."""
-    end = utc_from_us(now_us + AHEAD_S * US_PER_S)
-    for from_us in (now_us - RECENT_S * US_PER_S, last_us or 0):
-        from_utc = utc_from_us(from_us)
-        ((value,),) = reading.rows(cur, "page_fleet_as_of", from_utc=from_utc, to_utc=end)
-        if value is not None:
-            return us_from_utc(value)
-    return None
 
 
 def _inventory(cur: duckdb.DuckDBPyConnection) -> tuple[int, int, int, int]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 import duckdb
 import polars as pl
 
-from idlewatt.clock import utc_from_us
+from idlewatt.clock import us_from_utc, utc_from_us
+from idlewatt.units import US_PER_S
 from warehouse.queries import load, named_query
+
+AHEAD_S: Final = 5
+RECENT_S: Final = 600
+
+
+class SnapshotSource(Protocol):
+    """What the web app needs of the store."""
+
+    def snapshot(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Return a cursor inside one read-only transaction."""
+        ...
 
 
 def rows(cur: duckdb.DuckDBPyConnection, name: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -49,3 +62,14 @@ def as_frame(table: Any) -> pl.DataFrame:
     """Return an Arrow table as a frame."""
     found = pl.from_arrow(table)
     return found if isinstance(found, pl.DataFrame) else found.to_frame()
+
+
+def newest(cur: duckdb.DuckDBPyConnection, now_us: int, last_us: int | None) -> int | None:
+    """Return the newest stamp: among recent rows, else since the last one known, else of all."""
+    end = utc(now_us + AHEAD_S * US_PER_S)
+    for from_us in (now_us - RECENT_S * US_PER_S, last_us or 0):
+        from_utc = utc(from_us)
+        ((value,),) = rows(cur, "page_fleet_as_of", from_utc=from_utc, to_utc=end)
+        if value is not None:
+            return us_from_utc(value)
+    return None

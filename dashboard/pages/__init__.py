@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import fleet
+from dashboard.pages import fleet, waste
 from dashboard.pages.page import Page
 
-PAGES: Final[tuple[Page, ...]] = (fleet.PAGE,)
+PAGES: Final[tuple[Page, ...]] = (fleet.PAGE, waste.PAGE)
 
 __all__ = ["PAGES", "Page"]

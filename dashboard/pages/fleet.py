@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
@@ -15,6 +14,9 @@ from dashboard.pages.page import (
     Page,
     card,
     chart,
+    choice,
+    choice_in_url,
+    empty,
     legend,
     numbers_view,
     only_when_open,
@@ -27,7 +29,6 @@ from dashboard.pages.page import (
 from dashboard.theme import Look
 from dashboard.views import fleet as view
 from dashboard.views import fleet_band, fleet_map, fleet_waste
-from dashboard.wrap import aria, in_browser
 
 BAND_PX: Final = 340
 ROW_PX: Final = 44
@@ -65,7 +66,7 @@ def layout() -> html.Div:
                 ],
                 className="page-head",
             ),
-            _empty(),
+            empty(fleet("empty")),
             html.Div(
                 [
                     html.Div(id=fleet("tiles"), className="tiles"),
@@ -76,23 +77,6 @@ def layout() -> html.Div:
                 className="is-hidden",
             ),
         ]
-    )
-
-
-def _empty() -> html.Div:
-    return html.Div(
-        [
-            html.H2("No samples yet"),
-            html.P("The page fills by itself as soon as a node reports. To start one:"),
-            html.Ul(
-                [
-                    html.Li(["on a GPU node: ", html.Code("idlewatt agent")]),
-                    html.Li(["without a GPU, a simulated fleet: ", html.Code("idlewatt demo")]),
-                ]
-            ),
-        ],
-        id=fleet("empty"),
-        className="is-hidden",
     )
 
 
@@ -120,12 +104,10 @@ def _map_card() -> html.Section:
 
 
 def _band_card() -> html.Section:
-    control = dmc.SegmentedControl(
-        id=fleet("window"),
-        value=fleet_band.DEFAULT_WINDOW,
-        data=[{"value": key, "label": text} for key, (_, text) in fleet_band.WINDOWS.items()],
-        size="xs",
-        **aria(label="Window of the power chart"),
+    control = choice(
+        fleet("window"),
+        {key: text for key, (_, text) in fleet_band.WINDOWS.items()},
+        "Window of the power chart",
     )
     title = "GPU power against the limit"
     return card(
@@ -148,22 +130,7 @@ def _waste_card() -> html.Section:
 
 def register(app: Dash, models: ReadModels) -> None:
     """Add the callbacks of the page."""
-    in_browser(
-        app,
-        "readWindow",
-        Output(fleet("window"), "value"),
-        Input(shell("url"), "search"),
-        State(fleet("window"), "value"),
-        State(fleet("window"), "data"),
-    )
-    in_browser(
-        app,
-        "writeWindow",
-        Output(fleet("shown-window"), "data"),
-        Input(fleet("window"), "value"),
-        State(fleet("window"), "data"),
-        initial=False,
-    )
+    choice_in_url(app, "window", fleet("window"), fleet("shown-window"))
 
     @app.callback(
         output=OUTPUTS,

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import dash_mantine_components as dmc
-from dash import Dash, dcc, html
+from dash import Dash, Input, Output, State, dcc, html
 from dash.exceptions import PreventUpdate
 
 from dashboard import theme
+from dashboard.ids import shell
 from dashboard.models import ReadModels
-from dashboard.theme import LABELS, LETTERS, Look
-from dashboard.views.parts import Tile
-from dashboard.wrap import aria
+from dashboard.theme import HELP, LABELS, LETTERS, Look
+from dashboard.views.parts import Name, Tile
+from dashboard.wrap import aria, in_browser
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,11 @@ class Page:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], label: str, numbers: Sequence[int] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    label: str,
+    numbers: Sequence[int] = (),
+    closing: int = 0,
 ) -> html.Div:
     """Return a table that scrolls by itself and can be reached by keyboard.
 
@@ -52,15 +57,23 @@ def table(
         rows: cells, as text or components.
         label: what the table is, for screen readers.
         numbers: columns that stand right.
+        closing: how many rows at the end are sums.
     """
     right = set(numbers)
+    sums = len(rows) - closing
 
     def cell(kind: Any, at: int, value: Any, **more: Any) -> Any:
         return kind(value, className="number" if at in right else "", **more)
 
     head = html.Thead(html.Tr([cell(html.Th, at, c, scope="col") for at, c in enumerate(columns)]))
     body = html.Tbody(
-        [html.Tr([cell(html.Td, at, value) for at, value in enumerate(row)]) for row in rows]
+        [
+            html.Tr(
+                [cell(html.Td, at, value) for at, value in enumerate(row)],
+                className="is-sum" if number >= sums else "",
+            )
+            for number, row in enumerate(rows)
+        ]
     )
     return html.Div(
         html.Table([head, body], className="table"),
@@ -141,7 +154,7 @@ def only_when_open(clicks: int | None) -> None:
 
 def tile(one: Tile, id_of: Callable[[str], str]) -> html.Div:
     """Return one tile; its definition shows on hover and is read out with it."""
-    mark = [swatch(one.look)] if one.look else []
+    mark = [swatch(one.look, one.held)] if one.look else []
     bar = []
     if one.level is not None:
         width = f"{min(max(one.level, 0), 1) * 100:.1f}%"
@@ -162,17 +175,89 @@ def tile(one: Tile, id_of: Callable[[str], str]) -> html.Div:
     )
 
 
-def swatch(look: Look) -> html.Span:
-    """Return the mark of a look: colour and letter; *no data* is an outline with a stroke."""
+def swatch(look: Look, held: bool = False) -> html.Span:
+    """Return the mark of a look: colour and letter; *no data* is an outline with a stroke.
+
+    Args:
+        look: state.
+        held: a job holds the GPU empty: deep idle with strokes.
+    """
+    if held:
+        return html.Span("H", className="swatch is-held_empty", **aria(hidden="true"))
     return html.Span(LETTERS[look], className=f"swatch is-{look.value}", **aria(hidden="true"))
 
 
 def legend(found: dict[Look, str]) -> list[html.Li]:
     """Return the legend of states, each with its live number."""
     return [
-        html.Li(
-            [swatch(look), html.Span(LABELS[look]), html.B(text)],
-            title=theme.HELP[look],
-        )
-        for look, text in found.items()
+        legend_entry(swatch(look), LABELS[look], text, HELP[look]) for look, text in found.items()
     ]
+
+
+def legend_entry(mark: html.Span, label: str, text: str, words: str) -> html.Li:
+    """Return one entry of a legend; `words` show on hover."""
+    return html.Li([mark, html.Span(label), html.B(text)], title=words)
+
+
+def choice(control_id: str, options: dict[str, str], label: str) -> dmc.SegmentedControl:
+    """Return a control with few options; the first is the usual one."""
+    return dmc.SegmentedControl(
+        id=control_id,
+        value=next(iter(options)),
+        data=[{"value": key, "label": text} for key, text in options.items()],
+        size="xs",
+        **aria(label=label),
+    )
+
+
+def choice_in_url(app: Dash, parameter: str, control_id: str, shown_id: str) -> None:
+    """Tie a control to a parameter of the URL, both ways.
+
+    Args:
+        app: the web app.
+        parameter: `window` or `by`; its functions stand in `assets/idlewatt.js`.
+        control_id: the control.
+        shown_id: a store that takes what was written.
+    """
+    word = parameter.capitalize()
+    in_browser(
+        app,
+        f"read{word}",
+        Output(control_id, "value"),
+        Input(shell("url"), "search"),
+        State(control_id, "value"),
+        State(control_id, "data"),
+    )
+    in_browser(
+        app,
+        f"write{word}",
+        Output(shown_id, "data"),
+        Input(control_id, "value"),
+        State(control_id, "data"),
+        initial=False,
+    )
+
+
+def name_cell(name: Name) -> html.Div:
+    """Return the first cell of a row: a name, or a link, and what stands small below it."""
+    head = dcc.Link(name.text, href=name.href) if name.href else html.B(name.text)
+    below = [html.Span(name.below, className="dim")] if name.below else []
+    return html.Div([head, *below], className="job")
+
+
+def empty(empty_id: str) -> html.Div:
+    """Return what a page shows before its first sample."""
+    return html.Div(
+        [
+            html.H2("No samples yet"),
+            html.P("The page fills by itself as soon as a node reports. To start one:"),
+            html.Ul(
+                [
+                    html.Li(["on a GPU node: ", html.Code("idlewatt agent")]),
+                    html.Li(["without a GPU, a simulated fleet: ", html.Code("idlewatt demo")]),
+                ]
+            ),
+        ],
+        id=empty_id,
+        className="is-hidden",
+    )

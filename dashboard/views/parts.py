@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote, unquote
 
 from dashboard.theme import Look
 
-JOBS_PATH = "/jobs"
+JOBS_PATH: Final = "/jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Tile:
         help: how it is defined, shown on hover and to screen readers.
         look: state whose colour marks the tile, if any.
         level: filled share of the bar under the value, 0 to 1; None for no bar.
+        held: True where the look is that of a GPU that a job holds empty.
     """
 
     key: str
@@ -31,6 +33,16 @@ class Tile:
     help: str
     look: Look | None = None
     level: float | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """First cell of a row: a name, what stands small below it, and where it leads."""
+
+    text: str
+    below: str = ""
+    href: str = ""
 
 
 def job_path(job_key: str) -> str:

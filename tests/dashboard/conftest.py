@@ -17,7 +17,15 @@ from idlewatt.columns import GPU_SAMPLE
 from idlewatt.config import resolve
 from warehouse.queries import sql_root
 
-TABLES = ("hour_change", "device_history", "node_history", "job", "allocation", "state_interval")
+TABLES = (
+    "hour_change",
+    "analysis_run",
+    "device_history",
+    "node_history",
+    "job",
+    "allocation",
+    "state_interval",
+)
 AS_OF = "2026-05-04 12:34:56"
 AS_OF_US = us_from_utc(__import__("datetime").datetime.fromisoformat(AS_OF))
 
@@ -33,7 +41,7 @@ class FakeStore:
         for path in sorted((sql_root() / "migrations").glob("*.sql")):
             if path.stem[5:] in TABLES:
                 self.con.execute(path.read_text("utf-8"))
-        for view in ("device", "node"):
+        for view in ("device", "node", "state_energy"):
             self.con.execute((sql_root() / "views" / f"{view}.sql").read_text("utf-8"))
 
     @contextmanager
@@ -159,6 +167,11 @@ def fill(store: FakeStore, hours: int = 2, wave: bool = False) -> None:
     store.con.execute(JOBS)
     store.con.execute(SAMPLES.format(as_of=AS_OF, hours=hours, wave=str(wave).upper()))
     store.count_hours()
+    store.con.execute(
+        "INSERT INTO analysis_run SELECT 'power_states', hour_utc, "
+        "change_seq - (hour_utc = TIMESTAMP '2026-05-04 12:00:00')::INT, "
+        "TIMESTAMP '2026-05-04 12:34:50', '', 1 FROM hour_change"
+    )
     for g in range(4):
         gpu, other = f"GPU-02-{g}", f"GPU-02-{g + 4}"
         add_interval(
