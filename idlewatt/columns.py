@@ -232,6 +232,17 @@ GAP: Final[tuple[Column, ...]] = (
     Column("detail", Kind.STR, "more words"),
 )
 
+METER: Final[tuple[Column, ...]] = (
+    Column("node_id", Kind.STR, "node that the meter stands for or was read on", required=True),
+    Column("meter_id", Kind.STR, "meter or channel, unique on its node", required=True),
+    Column("ts_utc", Kind.TS, "nominal tick; the row describes (ts - obs, ts]", required=True),
+    Column("obs_ms", Kind.I32, "nominal interval", required=True),
+    Column("power_mw", Kind.I64, "power; NULL where the meter had none"),
+    Column("energy_uj", Kind.I64, "energy of this row's own interval"),
+    Column("scope", Kind.STR, "what it covers: wall, channel, ..."),
+    Column("source", Kind.STR, "where the reading comes from"),
+)
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "gpu_sample": GPU_SAMPLE,
     "device": DEVICE,
@@ -240,6 +251,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "job": JOB,
     "allocation": ALLOCATION,
     "gap": GAP,
+    "meter": METER,
 }
 
 COMPUTE_SIGNALS: Final = (

@@ -1,4 +1,4 @@
-"""Inventory, jobs, allocations and gaps: small tables that arrive beside the samples."""
+"""Inventory, jobs, allocations, gaps and meters: small tables that arrive beside the samples."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ DIMENSIONS: Final = (
     Dimension("job", "job", ("job_key",)),
     Dimension("allocation", "allocation", ("gpu_uuid", "start_utc", "job_key")),
     Dimension("gap", "gap", ()),
+    Dimension("meter", "meter", ("node_id", "meter_id", "ts_utc")),
 )
 
 

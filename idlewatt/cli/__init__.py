@@ -1,6 +1,7 @@
 """The command line: one command, verbs that are imported only when called.
 
-A verb is a module of this package with two names (its one-line help stands in ``VERBS``):
+A verb is a module of this package (`import` is in ``import_.py``) with two names; its one-line help
+stands in ``VERBS``:
 
 * ``add_arguments(parser)``     its flags, and examples as ``parser.epilog``
 * ``run(args, settings)``       does it and returns the exit code
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import logging
 import sys
 import time
@@ -32,7 +34,9 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "serve": ("the server: ingest, warehouse, analysis, web app", "server"),
     "sql": ("ask the running server in SQL", "server"),
     "analyze": ("run an analysis over a period", "server"),
+    "import": ("files of other tools, as samples: nvidia-smi, dcgm-exporter, meters", "server"),
     "token": ("create and list the tokens of nodes", "server"),
+    "doctor": ("what this machine can do, and what to put right", "sim"),
     "config": ("show every setting and where its value came from", "server"),
 }
 
@@ -72,8 +76,9 @@ def load_verb(name: str) -> ModuleType:
     Raises:
         MissingExtraError: it needs a package that is not installed.
     """
+    module = f"{name}_" if keyword.iskeyword(name) else name
     try:
-        return importlib.import_module(f"idlewatt.cli.{name}")
+        return importlib.import_module(f"idlewatt.cli.{module}")
     except ModuleNotFoundError as exc:
         raise missing_extra(name, exc) from exc
 
