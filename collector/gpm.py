@@ -7,7 +7,7 @@ import math
 import struct
 from typing import Any, Final
 
-from collector.nvml import SUCCESS, Nvml
+from collector.nvml import CAPABILITY, SUCCESS, Nvml
 from idlewatt.columns import Group
 from idlewatt.model import Missing
 from idlewatt.units import MIB
@@ -92,6 +92,7 @@ class GpmReader:
         code = self._sample_get(self._handle, self._samples[newer])
         if code != SUCCESS:
             self._baseline_ns = None
+            self._refused(code)
             return code, None, {}
         age_ns = None if self._baseline_ns is None else now_ns - self._baseline_ns
         if age_ns is not None and age_ns < BASELINE_MIN_NS:
@@ -101,9 +102,15 @@ class GpmReader:
             return SUCCESS, None, {}
         code = self._compare(self._samples[older], self._samples[newer])
         if code != SUCCESS:
+            self._refused(code)
             return code, None, {}
         answer = self._values()
         return SUCCESS, *answer
+
+    def _refused(self, code: int) -> None:
+        """Take note that the device gives none of its counters, and will not."""
+        if code in CAPABILITY:
+            self.codes = {name: code for name, _ in METRICS}
 
     def _compare(self, older: Any, newer: Any) -> int:
         request = self._request

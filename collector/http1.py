@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client for one purpose: post a body, keep the connection, read the answer.
+"""A small HTTP/1.1 client: post a body or get a page, keep the connection, read the answer.
 
 The standard library's client would cost the agent 5 MB of memory (it brings the mail package and,
 always, TLS); this one loads TLS only for `https`.
@@ -106,15 +106,26 @@ class HttpConnection:
         Raises:
             ServerUnreachableError: there is no answer; what the server did is unknown.
         """
+        return self._ask("POST", path, {"Content-Length": str(len(body)), **headers}, body)
+
+    def get(self, path: str, headers: Mapping[str, str]) -> Response:
+        """Return the answer to a GET.
+
+        Raises:
+            ServerUnreachableError: there is no answer.
+        """
+        return self._ask("GET", path, headers, b"")
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         kept = self._socket is not None
         try:
-            return self._exchange(path, headers, body)
+            return self._exchange(method, path, headers, body)
         except (OSError, ProtocolError) as exc:
             self.close()
             if not (kept and isinstance(exc, (ConnectionError, ProtocolError))):
                 raise self._unreachable(exc) from exc
         try:
-            return self._exchange(path, headers, body)
+            return self._exchange(method, path, headers, body)
         except (OSError, ProtocolError) as exc:
             self.close()
             raise self._unreachable(exc) from exc
@@ -143,14 +154,15 @@ class HttpConnection:
             raise
         return secure
 
-    def _exchange(self, path: str, headers: Mapping[str, str], body: bytes) -> Response:
+    def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Response:
         if self._socket is None:
             self._socket = self._connect()
             self._input = self._socket.makefile("rb")
         lines = [
-            f"POST {self._address.path}{path} HTTP/1.1",
+            f"{method} {self._address.path}{path} HTTP/1.1",
             f"Host: {self._address.authority}",
-            f"Content-Length: {len(body)}",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

@@ -161,6 +161,7 @@ class Plan:
         throttle: column to the fields whose sum it is.
         direct: calls of their own.
         gpm: whether the device has GPM counters.
+        gpm_refused: why it has none.
         utilisation: whether it tells its utilisation.
         memory: whether it tells its memory.
         refused: column to the reason why the device will not give it.
@@ -171,6 +172,7 @@ class Plan:
     throttle: dict[str, tuple[nv.Field, ...]] = field(default_factory=dict)
     direct: list[DirectCall] = field(default_factory=list)
     gpm: bool = False
+    gpm_refused: str = "unsupported"
     utilisation: bool = False
     memory: bool = False
     refused: dict[str, str] = field(default_factory=dict)
@@ -342,8 +344,10 @@ def _plan_structs(plan: Plan, nvml: nv.Nvml, handle: Any) -> None:
     plan.memory = memory not in nv.CAPABILITY
     if not plan.memory:
         plan.refused["mem_used_mib"] = nv.CAPABILITY[memory]
-    support = nvml.ask("nvmlGpmQueryDeviceSupport", handle)
-    plan.gpm = bool(support is not None and support.isSupportedDevice)
+    try:
+        plan.gpm = bool(lib.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+    except lib.NVMLError as exc:
+        plan.gpm_refused = nv.CAPABILITY.get(int(exc.value), plan.gpm_refused)
 
 
 def memory_getter(nvml: nv.Nvml, handle: Any) -> nv.Getter:

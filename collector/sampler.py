@@ -280,7 +280,7 @@ def capabilities(device: Device, plan: Plan, now_us: int) -> list[tuple[Any, ...
     if not plan.gpm:
         for column in MEASURED:
             if column.group in (Group.ACTIVITY, Group.LINKS):
-                refused[column.name] = "unsupported"
+                refused[column.name] = plan.gpm_refused
     return [
         (device.uuid, now_us, column.name, column.name not in refused, refused.get(column.name))
         for column in MEASURED

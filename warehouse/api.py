@@ -4,6 +4,7 @@
 POST /api/v1/ingest         one batch of one node; 200 after commit
 POST /api/v1/query          one SELECT or one named query; Arrow stream, CSV or JSON
 GET  /api/v1/queries        the named queries
+GET  /api/v1/whoami         the node that the bearer token belongs to, and the server's time
 GET  /healthz               200, or 503 and why
 GET  /metrics               Prometheus text
 ==========================  ======================================================
@@ -97,6 +98,7 @@ class Api:
             Route("POST", "/api/v1/ingest", self._ingest),
             Route("POST", "/api/v1/query", self._query),
             Route("GET", "/api/v1/queries", self._list_queries),
+            Route("GET", "/api/v1/whoami", self._whoami),
             Route("GET", "/healthz", self._healthz),
             Route("GET", "/metrics", self._metrics_page),
             *routes,
@@ -211,6 +213,9 @@ class Api:
                 ]
             }
         )
+
+    async def _whoami(self, request: Request) -> Response:
+        return json_response({"node_id": self._node(request), "now_us": self._store.clock.now_us()})
 
     async def _healthz(self, _request: Request) -> Response:
         body = self.health()

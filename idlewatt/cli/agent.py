@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from collector.attribution import AllocationSource, NoAllocations
 from collector.identity import NodeIdentity, machine_id
-from idlewatt.cli import output
+from idlewatt.cli import drivers, output
 from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.columns import GPU_SAMPLE
 from idlewatt.config import Settings
-from idlewatt.errors import UsageError
-from idlewatt.units import US_PER_S
 
 if TYPE_CHECKING:  # supervisor and poller are two light processes: each imports its own part
     from collector.agent import AgentConfig
@@ -29,7 +25,6 @@ _POLLER_SETTINGS: Final = (
     "spool_max_mib",
     "driver",
 )
-_US_PER_DAY: Final = 86_400 * US_PER_S
 _SHOWN: Final = (
     "gpu_uuid",
     "power_avg_mw",
@@ -53,16 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="file that holds the node's token")
     parser.add_argument("--node-id", metavar="NAME", help="node identity; default: machine id")
     parser.add_argument("--spool-dir", metavar="DIR", help="where samples wait to be sent")
-    parser.add_argument(
-        "--driver", choices=("nvml", "constant", "sim"), help="the GPU driver, or a stand-in"
-    )
     parser.add_argument("--once", action="store_true", help="print one second and end; no spool")
     parser.add_argument("--json", action="store_true", help="with --once: print JSON")
-    trial = parser.add_argument_group("stand-ins for trials")
-    trial.add_argument("--gpus", type=int, default=2, metavar="N", help="constant: GPUs")
-    trial.add_argument("--model", default="H100", help="constant: GPU model")
-    trial.add_argument("--sim", metavar="JSON", help="sim: the cluster, as fields of its spec")
-    trial.add_argument("--sim-node", type=int, default=0, metavar="N", help="sim: which node")
+    drivers.add_arguments(parser)
     parser.add_argument("--poller", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(
         flag_settings={
@@ -95,7 +83,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         settings.text("agent.hostname"),
     )
     clock = SystemClock()
-    load_driver, make_source = _driver(args, settings)
+    load_driver, make_source = drivers.choose(args, settings)
     if args.once:
         from collector.poller import sample_once
 
@@ -140,69 +128,7 @@ def poller_argv(args: argparse.Namespace, settings: Settings) -> list[str]:
         argv += ["--config", str(args.config)]
     for name in _POLLER_SETTINGS:
         argv += ["--set", f"agent.{name}={settings[f'agent.{name}']}"]
-    argv += ["--gpus", str(args.gpus), "--model", args.model, "--sim-node", str(args.sim_node)]
-    if args.sim:
-        argv += ["--sim", args.sim]
-    return argv
-
-
-def _driver(
-    args: argparse.Namespace, settings: Settings
-) -> tuple[Callable[[], None], Callable[[], AllocationSource]]:
-    """Return what puts the driver in place, and what makes the allocation source."""
-    driver = settings.text("agent.driver")
-    if driver == "constant":
-        return lambda: _load_constant(args.gpus, args.model), NoAllocations
-    if driver == "sim":
-        fields = _sim_fields(args.sim)
-        args.sim = json.dumps(fields)  # the poller must live in the same cluster after a restart
-        return (
-            lambda: _load_sim(fields, args.sim_node),
-            lambda: _sim_source(fields, args.sim_node),
-        )
-    return lambda: None, NoAllocations
-
-
-def _load_constant(gpus: int, model: str) -> None:
-    from collector.simulator.constant import install_constant
-
-    install_constant(gpus=gpus, model=model)
-
-
-def _sim_fields(text: str | None) -> dict[str, Any]:
-    try:
-        fields = json.loads(text or "{}")
-    except ValueError as exc:
-        raise UsageError(f"--sim is not JSON: {exc}") from exc
-    if not isinstance(fields, dict):
-        raise UsageError("--sim must be a JSON object of the cluster's fields")
-    today_us = SystemClock().now_us() // _US_PER_DAY * _US_PER_DAY
-    return {"seed": 1, "nodes": 4, "gpus_per_node": 8, "origin_us": today_us, **fields}
-
-
-def _sim_spec(fields: dict[str, Any]) -> Any:
-    from collector.simulator.cluster import ClusterSpec
-
-    given: Any = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-    }
-    try:
-        return ClusterSpec(**given)
-    except TypeError as exc:
-        raise UsageError(f"--sim does not describe a cluster: {exc}") from exc
-
-
-def _load_sim(fields: dict[str, Any], node_index: int) -> None:
-    from collector.simulator.live import install_live
-
-    install_live(_sim_spec(fields), node_index, SystemClock())
-
-
-def _sim_source(fields: dict[str, Any], node_index: int) -> AllocationSource:
-    from collector.simulator.live import LiveAllocations
-
-    source: AllocationSource = LiveAllocations(_sim_spec(fields), node_index)
-    return source
+    return argv + drivers.words(args)
 
 
 def _print_once(second: Any, as_json: bool) -> int:

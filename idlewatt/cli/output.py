@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+_STYLES: Final = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 
 
 def say(text: str = "", *, err: bool = False) -> None:
@@ -16,6 +20,18 @@ def say(text: str = "", *, err: bool = False) -> None:
 def fail(text: str) -> None:
     """Print an error as one sentence."""
     say(f"idlewatt: {text}", err=True)
+
+
+def paint(text: str, style: str) -> str:
+    """Return `text` in a colour (or bold) where standard output is a terminal that wants it."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def width(most: int) -> int:
+    """Return the columns to write to: the terminal's, up to `most`; `most` where it is a file."""
+    return min(shutil.get_terminal_size((most, 24)).columns, most)
 
 
 def emit_json(value: Any) -> None:

@@ -389,6 +389,26 @@ def test_gpm_metrics_that_a_model_lacks_are_reported_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("call", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet"])
+def test_gpm_that_is_not_permitted_is_reported_as_that(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Bench.restart
+    refuse = lambda *_: nv.NO_PERMISSION  # noqa: E731
+    monkeypatch.setattr(
+        Bench, "restart", lambda bench: (setattr(bench.standin, call, refuse), begin(bench))
+    )
+    bench = Bench(gpus=1)
+    bench.facts["device_capability"] += bench.tick().facts.get("device_capability", [])
+    said = {row[2]: row[4] for row in bench.facts["device_capability"]}  # the newest holds
+    assert said["sm_active"] == said["pcie_rx_bytes_s"] == "no_permission"
+    assert said["power_avg_mw"] is None
+    second = bench.tick()
+    assert "device_capability" not in second.facts
+    row = named(second)[0]
+    assert (row["sm_active"], row["activity_source"]) == (None, "nvml_util")
+
+
 @pytest.mark.parametrize(
     ("name", "raw", "value", "reason"),
     [

@@ -107,6 +107,19 @@ def test_tokens_bind_a_caller_to_its_node(call, kit):
     assert call.bench.count() == 1
 
 
+def test_a_token_tells_whose_it_is_and_nothing_is_written(call, kit):
+    status, _, body = call("GET", "/api/v1/whoami", authorization=f"Bearer {call.token}")
+    assert (status, json.loads(body)) == (
+        200,
+        {"node_id": "n1", "now_us": call.bench.clock.now_us()},
+    )
+    for header in ({}, {"authorization": "Bearer iw_of-nobody-at-all"}):
+        status, _, body = call("GET", "/api/v1/whoami", **header)
+        assert status == 401
+        assert "idlewatt token create" in json.loads(body)["error"]
+    assert kit.rows(call.bench.store, "FROM node") == []
+
+
 def test_malformed_batches_are_400_and_never_more(call, kit):
     good = kit.batch(1, [kit.sample(k, power_scope="gpu", resident=True) for k in range(5)])
     rng = random.Random(7)
