@@ -67,9 +67,16 @@ def number(name: str, text: str, unit: str = "") -> int | float | Absent:
         return Absent(reason)
     if _HEX.match(plain):
         return within(name, int(plain, 16))
+    if _DECIMAL_COMMA.match(plain):
+        raise FormatError(
+            f"{plain!r} has a decimal comma, as a spreadsheet saves it; "
+            "give the file as nvidia-smi or the meter wrote it, with decimal points"
+        )
     found = _NUMBER.match(plain) if len(plain) < _MAX_CELL else None
     if found is None:
-        return _odd(name, plain)
+        if name == "pstate" and plain[:1] in "Pp" and plain[1:3].isascii() and plain[1:3].isdigit():
+            return within(name, int(plain[1:3]))
+        return Absent(Reason.IMPLAUSIBLE)
     kind = name.rsplit("_", 1)[-1]
     factors = _UNITS.get(kind)
     factor = _DEFAULT_FACTOR.get(kind, 1.0)
@@ -79,17 +86,6 @@ def number(name: str, text: str, unit: str = "") -> int | float | Absent:
             return Absent(Reason.IMPLAUSIBLE)
         factor = factors[written]
     return within(name, float(found.group(1)) * factor)
-
-
-def _odd(name: str, plain: str) -> int | float | Absent:
-    if name == "pstate" and plain[:1] in "Pp" and plain[1:].isdigit():
-        return within(name, int(plain[1:4]))
-    if _DECIMAL_COMMA.match(plain):
-        raise FormatError(
-            f"{plain!r} has a decimal comma, as a spreadsheet saves it; "
-            "give the file as nvidia-smi or the meter wrote it, with decimal points"
-        )
-    return Absent(Reason.IMPLAUSIBLE)
 
 
 def text_fact(text: str) -> str | None:
