@@ -132,7 +132,7 @@ class HttpConnection:
 
     def _unreachable(self, exc: Exception) -> ServerUnreachableError:
         scheme = "https" if self._address.tls else "http"
-        words = str(exc) or type(exc).__name__
+        words = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
         return ServerUnreachableError(
             f"no answer from {scheme}://{self._address.authority}: {words}"
         )
