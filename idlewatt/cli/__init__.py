@@ -35,6 +35,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "sql": ("ask the running server in SQL", "server"),
     "analyze": ("run an analysis over a period", "server"),
     "import": ("files of other tools, as samples: nvidia-smi, dcgm-exporter, meters", "server"),
+    "report": ("what happened to one job, as a page of text", "server"),
     "token": ("create and list the tokens of nodes", "server"),
     "doctor": ("what this machine can do, and what to put right", "sim"),
     "config": ("show every setting and where its value came from", "server"),
@@ -46,7 +47,12 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="idlewatt",
         description="Finds the watts that do no work in GPU clusters.",
-        epilog="`idlewatt VERB --help` shows flags and examples. Try `idlewatt demo`.",
+        epilog=(
+            "`idlewatt VERB --help` shows flags and examples. Try `idlewatt demo`.\n\n"
+            "exit codes: 0 done, 1 failed, 2 wrong usage, setting or missing extra,\n"
+            "3 store damaged, 4 driver refused, 5 server unreachable, 130 interrupted"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"idlewatt {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=7, help="chooses jobs and noise (default 7)")
     parser.add_argument("--port", type=int, help="port (setting server.port, 8050)")
     parser.add_argument(
-        "--data-dir", type=Path, help="keep the data here; default: a folder that goes"
+        "--data-dir", type=Path, help="keep the data here; default: a folder that is removed"
     )
     parser.add_argument(
         "--exit-when-complete", action="store_true", help="end once the history is complete"

@@ -79,16 +79,18 @@ INSERT INTO job BY NAME VALUES
 JOBS = f"""
 INSERT INTO job (job_key, cluster, raw_id, attempt, user_name, job_name, job_class, start_utc)
 VALUES
- ('alpha:101:0','alpha','101',0,'mara','llm-pretrain','training',
+ ('alpha:101:0','alpha','101',0,'user-01','llm-pretrain','training',
   TIMESTAMP '{AS_OF}' - INTERVAL 20 HOUR),
- ('alpha:102:0','alpha','102',0,'jonas','notebook <b>x</b>','interactive',
+ ('alpha:102:0','alpha','102',0,'user-02','notebook <b>x</b>','interactive',
   TIMESTAMP '{AS_OF}' - INTERVAL 3 HOUR),
- ('alpha:103:0','alpha','103',0,'lea','render-batch','batch',
+ ('alpha:103:0','alpha','103',0,'user-03','render-batch','batch',
   TIMESTAMP '{AS_OF}' - INTERVAL 50 MINUTE),
- ('alpha:104:0','alpha','104',0,'inga','chat-serving','serving',
+ ('alpha:104:0','alpha','104',0,'user-04','chat-serving','serving',
   TIMESTAMP '{AS_OF}' - INTERVAL 25 HOUR);
 INSERT INTO allocation
-SELECT printf('GPU-%02d-%d', n, g), TIMESTAMP '{AS_OF}' - INTERVAL 50 MINUTE, NULL,
+SELECT printf('GPU-%02d-%d', n, g),
+       CASE WHEN n < 4 AND NOT (n = 2 AND g >= 4) THEN TIMESTAMP '2026-05-04 10:00:00'
+            ELSE TIMESTAMP '{AS_OF}' - INTERVAL 50 MINUTE END, NULL,
        CASE WHEN n < 2 THEN 'alpha:101:0' WHEN n = 2 AND g < 4 THEN 'alpha:102:0'
             WHEN n = 2 THEN 'alpha:103:0' ELSE 'alpha:104:0' END,
        1.0, 'exclusive', 'scheduler', 1.0

@@ -151,7 +151,7 @@ def test_hover_and_tables_show_the_same_numbers(browser: Any, page_url: str) -> 
         assert "gpu02.example / 0" in tip
         assert "Execution-idle for over 1\u2009min" in tip
         assert "120\u2009W of 700\u2009W" in tip
-        assert "102 notebook <b>x</b> (jonas)" in tip
+        assert "102 notebook <b>x</b> (user-02)" in tip
         # The tip takes the theme's colours, and can be read.
         paint = page.locator(".tip dl").evaluate(PAINT)
         assert paint == "rgb(21, 27, 35)"

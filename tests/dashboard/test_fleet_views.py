@@ -323,7 +323,7 @@ def waste_row(**more: Any) -> dict[str, Any]:
         "job_ms": 14_400_000,
         "raw_id": "7",
         "job_name": "x",
-        "user_name": "mara",
+        "user_name": "user-01",
         "job_class": "training",
         "end_utc": None,
     }
@@ -343,7 +343,7 @@ def waste_row(**more: Any) -> dict[str, Any]:
         ),
         (
             {"job_class": "interactive"},
-            "Ask mara to close or shrink job 7: an open session and 4 GPUs wait for 47 min.",
+            "Ask user-01 to close or shrink job 7: an open session and 4 GPUs wait for 47 min.",
         ),
         (
             {"job_class": "serving"},
@@ -380,7 +380,7 @@ def test_day_of_a_period_stands_once() -> None:
 def test_waste_rows() -> None:
     waste = Waste(NOON_US, NOON_US, {}, pl.DataFrame([waste_row()]))
     (row,) = fleet_waste.rows(waste, NOON_US)
-    assert (row.job, row.owner, row.gpus, row.since) == ("7", "mara", "4", "11:13, still")
+    assert (row.job, row.owner, row.gpus, row.since) == ("7", "user-01", "4", "11:13, still")
     assert row.share == "50\u2009%"
     assert fleet_waste.rows(None, NOON_US) == []
     assert "Not yet analysed" in fleet_waste.summary(None, NOON_US)

@@ -44,7 +44,11 @@ def test_fleet_of_the_fixture(filled: Any, make_models: Callable[..., Any]) -> N
     assert peak.power_w == 16 * 690 + 8 * 500 + 8 * 400 + 4 * 120 + 12 * 70
     assert fleet.fmt.clock(peak.ts_us) == "12:06:07"
     holders = dict(shot.gpus.select("gpu_uuid", "user_name").iter_rows())
-    assert (holders["GPU-02-0"], holders["GPU-02-4"], holders["GPU-05-0"]) == ("jonas", "lea", None)
+    assert (holders["GPU-02-0"], holders["GPU-02-4"], holders["GPU-05-0"]) == (
+        "user-02",
+        "user-03",
+        None,
+    )
 
 
 def test_band_has_the_hole_of_the_fixture(filled: Any, make_models: Callable[..., Any]) -> None:
@@ -117,7 +121,7 @@ def test_clock_that_runs_ahead_is_not_now(store: Any, make_models: Callable[...,
     assert models.pulse().age_s == 7.0
 
 
-def test_silence_keeps_the_last_instant_and_its_age_grows(
+def test_after_silence_nobody_reports_and_the_age_grows(
     filled: Any, make_models: Callable[..., Any]
 ) -> None:
     models, clock = make_models(filled)
@@ -126,7 +130,8 @@ def test_silence_keeps_the_last_instant_and_its_age_grows(
     later = models.pulse()
     assert later.as_of_us == first.as_of_us
     assert later.age_s == 3_601.0
-    assert freshness(later) == "\u25b2 6 of 6 nodes and 44 of 48 GPUs report"
+    assert freshness(later) == "\u25b2 0 of 6 nodes and 0 of 48 GPUs report"
+    assert set(models.fleet(900).gpus["look"]) == {Look.NO_DATA.value}
 
 
 def test_unchanged_parts_are_not_sent_again(filled: Any, make_models: Callable[..., Any]) -> None:
