@@ -133,7 +133,7 @@ def test_share_of_energy_and_its_coverage() -> None:
     tile = fleet.tiles(shot)[-1]
     # 0.1 of 1.0 kWh; deep idle stays out. 3 GPU hours analysed of 5 expected.
     assert tile.value == "10\u2009%"
-    assert tile.note == "of the energy, 0.10\u2009kWh; coverage 60\u2009%"
+    assert tile.note == "of the energy in execution, 0.10\u2009kWh; coverage 60\u2009%"
     late = replace(shot, waste=replace(waste, analysed_us=NOON_US - 301 * S))
     assert fleet.tiles(late)[-1].note.endswith("; analysed up to 11:54 UTC")
 
