@@ -116,3 +116,8 @@ def minute(value_us: int | None, as_of_us: int | None = None) -> str:
     value = utc_from_us(value_us)
     same_day = as_of_us is not None and utc_from_us(as_of_us).date() == value.date()
     return f"{value:%H:%M}" if same_day else f"{value:%d %b %H:%M}"
+
+
+def day(value_us: int) -> str:
+    """Return date and UTC time to the second."""
+    return f"{utc_from_us(value_us):%Y-%m-%d %H:%M:%S}"

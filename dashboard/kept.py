@@ -30,13 +30,18 @@ class Kept(Generic[T]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, tuple[int, T]] = OrderedDict()
 
-    def get(self, key: Hashable, compute: Callable[[T | None], T], keep_ns: int = KEEP_NS) -> T:
+    def get(
+        self,
+        key: Hashable,
+        compute: Callable[[T | None], T],
+        keep_ns: Callable[[T, int], int] = lambda _value, took_ns: max(KEEP_NS, LOAD * took_ns),
+    ) -> T:
         """Return the value of a key.
 
         Args:
             key: whose value.
             compute: makes it; takes the value kept so far.
-            keep_ns: for how long it holds.
+            keep_ns: for how long a value holds that took so many nanoseconds.
         """
         with self._lock:
             until_ns, old = self._values.get(key, (0, None))
@@ -46,7 +51,7 @@ class Kept(Generic[T]):
                 return old
             value = compute(old)
             now_ns = self._monotonic_ns()
-            until_ns = now_ns + max(keep_ns, LOAD * (now_ns - started))
+            until_ns = now_ns + keep_ns(value, now_ns - started)
             self._values[key] = (until_ns, value)
             self._values.move_to_end(key)
             while len(self._values) > self._most:

@@ -18,6 +18,7 @@ import polars as pl
 
 from analysis.power_states import states_now
 from dashboard import reading
+from dashboard.job_model import JobReader
 from dashboard.reading import SnapshotSource
 from dashboard.seconds import Seconds, SecondsCache
 from dashboard.theme import Look
@@ -152,6 +153,7 @@ class ReadModels:
             settings.integer("analysis.min_interval_s"),
         )
         self.waste = WasteReader(store, clock, settings)
+        self.jobs = JobReader(store, clock, settings)
         self._lock = threading.Lock()
         self._seconds = SecondsCache(clock.monotonic_ns)
         self._kept: OrderedDict[int, FleetSnapshot] = OrderedDict()
@@ -199,7 +201,7 @@ class ReadModels:
         return snapshot
 
     def _compute(self, cur: duckdb.DuckDBPyConnection, as_of_us: int, now_us: int) -> FleetSnapshot:
-        gpus = self._gpus(cur, as_of_us)
+        gpus = self._gpus(cur, as_of_us, now_us)
         hour_us = as_of_us - as_of_us % US_PER_HOUR
         first = utc_from_us(hour_us - 24 * US_PER_HOUR)
         rows = reading.rows(
@@ -225,9 +227,11 @@ class ReadModels:
         expected = expected_devices(gpus, seconds)
         return FleetSnapshot(pulse, gpus, seconds, expected, pending, self._waste_of(cur, as_of_us))
 
-    def _gpus(self, cur: duckdb.DuckDBPyConnection, as_of_us: int) -> pl.DataFrame:
+    def _gpus(self, cur: duckdb.DuckDBPyConnection, as_of_us: int, now_us: int) -> pl.DataFrame:
         as_of = utc_from_us(as_of_us)
-        silent = utc_from_us(as_of_us - NO_DATA_AFTER_S * US_PER_S)
+        # Once the newest sample is stale, nobody reports: what was last seen is not *now*.
+        live_us = as_of_us if now_us - as_of_us <= self._stale_s * US_PER_S else now_us
+        silent = utc_from_us(live_us - NO_DATA_AFTER_S * US_PER_S)
         gpus = reading.frame(cur, "page_fleet_gpus", as_of_utc=as_of, from_utc=silent)
         back_s = LOOK_BACK_LARGE_S if gpus.height > LARGE_FLEET else LOOK_BACK_S
         back_s = max(back_s, 2 * self._thresholds.min_interval_s)

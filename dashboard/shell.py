@@ -49,7 +49,6 @@ def layout(pages: Sequence[Page]) -> dmc.MantineProvider:
             dcc.Store(id=shell("request"), data=0),
             dcc.Store(id=shell("scheme"), data="light"),
             dcc.Store(id=shell("system")),
-            dcc.Store(id=shell("titled")),
             dcc.Interval(id=shell("tick"), interval=TICK_MS),
             html.Div(
                 [
@@ -158,12 +157,6 @@ def _register_client(app: Dash) -> None:
         Input(shell("theme"), "value"),
         Input(shell("system"), "data"),
         initial=False,
-    )
-    in_browser(
-        app,
-        "title",
-        Output(shell("titled"), "data"),
-        Input("main", "children"),
     )
     in_browser(
         app,

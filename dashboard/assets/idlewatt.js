@@ -84,7 +84,14 @@
     return sent.id;
   }
 
+  function title() {
+    var heading = document.querySelector("#main h1");
+    var text = (heading ? heading.textContent + " \u00b7 " : "") + "idlewatt";
+    if (document.title !== text) document.title = text;
+  }
+
   function tick(_n, pulse) {
+    title();
     var skip = window.dash_clientside.no_update;
     var now = Date.now();
     if (pulse && pulse.request !== null && pulse.request !== answer.id) {
@@ -145,15 +152,9 @@
   function writeText(name) {
     return function (value) { put(name, value || "", ""); return value || ""; };
   }
-  function title(_main) {
-    var heading = document.querySelector("#main h1");
-    document.title = (heading ? heading.textContent + " \u00b7 " : "") + "idlewatt";
-    return document.title;
-  }
-
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     idlewatt: {
-      tick: tick, scheme: scheme, startChoice: startChoice, title: title,
+      tick: tick, scheme: scheme, startChoice: startChoice,
       readWindow: readChoice("window"), writeWindow: writeChoice("window"),
       readBy: readChoice("by"), writeBy: writeChoice("by"),
       readSearch: readText("q"), writeSearch: writeText("q"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import fleet, waste
+from dashboard.pages import fleet, job, jobs, waste
 from dashboard.pages.page import Page
 
-PAGES: Final[tuple[Page, ...]] = (fleet.PAGE, waste.PAGE)
+PAGES: Final[tuple[Page, ...]] = (fleet.PAGE, waste.PAGE, jobs.PAGE, job.PAGE)
 
 __all__ = ["PAGES", "Page"]

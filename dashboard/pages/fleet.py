@@ -18,17 +18,21 @@ from dashboard.pages.page import (
     choice_in_url,
     empty,
     legend,
+    name_cell,
     numbers_view,
     only_when_open,
     swatch,
     table,
     text_table,
     tile,
+    tip,
+    tip_body,
     version,
 )
 from dashboard.theme import Look
 from dashboard.views import fleet as view
 from dashboard.views import fleet_band, fleet_map, fleet_waste
+from dashboard.views.parts import Name
 
 BAND_PX: Final = 340
 ROW_PX: Final = 44
@@ -89,13 +93,7 @@ def _map_card() -> html.Section:
         html.Div(
             [
                 chart(fleet("map"), title, fleet("map-summary"), MAP_PX[0]),
-                dcc.Tooltip(
-                    id=fleet("tip"),
-                    direction="top",
-                    className="tip",
-                    background_color="var(--panel)",
-                    border_color="var(--outline)",
-                ),
+                tip(fleet("tip")),
             ],
             className="map-box",
         ),
@@ -267,7 +265,7 @@ def waste_table(found: list[fleet_waste.WasteRow]) -> html.Div:
     cells = []
     for row in found:
         look = Look.DEEP_IDLE if row.kind.startswith("Held") else Look.EXECUTION_IDLE
-        job = html.Div([html.B(row.job), html.Span(row.name, className="dim")], className="job")
+        job = name_cell(Name(row.job, row.name, row.href))
         kind = html.Span([swatch(look), row.kind], className="kind")
         since = html.Span(row.since, className="is-ongoing" if row.ongoing else "dim")
         step = html.Span(row.next_step, className="step")
@@ -286,8 +284,7 @@ def tooltip(hovered: Any, gpus: Any) -> tuple[bool, Any, Any]:
     if not (0 <= row < height and 0 <= column < width) or cells.index[row, column] < 0:
         return False, no_update, no_update
     lines = fleet_map.describe(gpus, int(cells.index[row, column]))
-    listed = [part for name, text in lines for part in (html.Dt(name), html.Dd(text))]
-    return True, points[0]["bbox"], html.Dl(listed)
+    return True, points[0]["bbox"], tip_body(lines)
 
 
 PAGE: Final = Page("/", "Fleet", layout, register)

@@ -261,3 +261,40 @@ def empty(empty_id: str) -> html.Div:
         id=empty_id,
         className="is-hidden",
     )
+
+
+def tip(tip_id: str) -> dcc.Tooltip:
+    """Return the tooltip of a chart, in the theme's colours."""
+    return dcc.Tooltip(
+        id=tip_id,
+        direction="top",
+        className="tip",
+        background_color="var(--panel)",
+        border_color="var(--outline)",
+    )
+
+
+def tip_body(lines: Sequence[tuple[str, str]]) -> html.Dl:
+    """Return what a tooltip says, as label and text."""
+    return html.Dl([part for name, text in lines for part in (html.Dt(name), html.Dd(text))])
+
+
+def state_bar(parts: Sequence[tuple[str, float]], text: str, large: bool = False) -> html.Div:
+    """Return a bar of states; what is left of it was not seen.
+
+    Args:
+        parts: (state, share of the whole), in order.
+        text: the same in words, for hover and screen readers.
+        large: True for a bar of its own, False for one in a row of a table.
+    """
+    return html.Div(
+        [
+            html.Div(style={"width": f"{share * 100:.2f}%"}, className=f"part is-{state}")
+            for state, share in parts
+            if share > 0
+        ],
+        className="states is-large" if large else "states",
+        title=text,
+        role="img",
+        **aria(label=text),
+    )

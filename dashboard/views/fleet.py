@@ -235,7 +235,8 @@ def _energy_tile(snapshot: FleetSnapshot) -> Tile:
     ratio = in_execution_share(waste.by_state)
     idle = waste.by_state.get(State.EXECUTION_IDLE.value)
     kwh = kwh_from_uj(idle.energy_uj) if idle else 0.0
-    note = f"of the energy in execution, {fmt.energy(kwh)}; coverage {fmt.share(coverage(waste, snapshot))}"
+    seen = fmt.share(coverage(waste, snapshot))
+    note = f"of the energy in execution, {fmt.energy(kwh)}; coverage {seen}"
     lag_s = ((snapshot.as_of_us or 0) - waste.analysed_us) / US_PER_S
     if lag_s > LAG_WORTH_SAYING_S:
         note += f"; analysed up to {fmt.minute(waste.analysed_us, snapshot.as_of_us)} UTC"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dashboard import format as fmt
 from dashboard.models import Waste
+from dashboard.views.parts import job_path
 from idlewatt.clock import us_from_utc
 from idlewatt.model import State
 from idlewatt.units import US_PER_S, kwh_from_uj
@@ -40,6 +41,7 @@ class WasteRow:
     since: str
     ongoing: bool
     next_step: str
+    href: str = ""
 
 
 def rows(waste: Waste | None, as_of_us: int | None) -> list[WasteRow]:
@@ -76,6 +78,7 @@ def _row(row: dict[str, Any], as_of_us: int) -> WasteRow:
         since=f"{since}, still" if ongoing else f"{since} to {last}",
         ongoing=ongoing,
         next_step=next_step(row, as_of_us),
+        href="" if row["job_key"] is None else job_path(row["job_key"]),
     )
 
 

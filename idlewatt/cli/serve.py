@@ -7,6 +7,7 @@ import contextlib
 
 from analysis import http as analysis_http
 from analysis import schedule
+from dashboard import http as pages_http
 from dashboard.app import build
 from dashboard.models import ReadModels
 from idlewatt.cli import output
@@ -44,14 +45,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sealer = stack.enter_context(Sealer(store, ingestor.metrics))
         analyses = schedule.start(store, settings, clock)
         stack.callback(analyses.shutdown)
-        pages = build(ReadModels(store, clock, settings), settings)
+        models = ReadModels(store, clock, settings)
+        pages = build(models, settings)
         app = build_app(
             store,
             ingestor,
             Tokens(tokens_path(settings)),
             settings,
             clock,
-            routes=analysis_http.routes(store, settings, clock),
+            routes=[*analysis_http.routes(store, settings, clock), *pages_http.routes(models.jobs)],
             health=[analyses.health, lambda: sealer.problem],
             metrics=[analyses.metrics],
             wsgi=pages.server,

@@ -245,6 +245,7 @@ def test_agents_endpoint_is_off_whatever_the_environment_says(
 
 
 def test_pages_have_distinct_paths() -> None:
-    paths = [page.path for page in PAGES]
-    assert paths[0] == "/"
-    assert len(set(paths)) == len(paths)
+    assert PAGES[0].path == "/"
+    assert len({(page.path, page.below) for page in PAGES}) == len(PAGES)
+    for path in ("/", "/waste", "/jobs", "/jobs/alpha%3A7%3A0"):
+        assert len([page for page in PAGES if page.handles(path)]) == 1
