@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -38,6 +39,7 @@ _NUMBER: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\
 _DECIMAL_COMMA: Final = re.compile(r"[+-]?\d+,\d+(\s*\S+)?$")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]{1,16}$")
 _MAX_CELL: Final = 200
+_CACHED: Final = 1 << 15  # the same few cells stand in line after line
 
 
 def absent_reason(text: str) -> Reason | None:
@@ -50,6 +52,7 @@ def absent_reason(text: str) -> Reason | None:
     return None
 
 
+@functools.lru_cache(maxsize=_CACHED)
 def number(name: str, text: str, unit: str = "") -> int | float | Absent:
     """Return the value of a cell for a column, in the unit of the column's name.
 
@@ -88,6 +91,7 @@ def number(name: str, text: str, unit: str = "") -> int | float | Absent:
     return within(name, float(found.group(1)) * factor)
 
 
+@functools.lru_cache(maxsize=_CACHED)
 def text_fact(text: str) -> str | None:
     """Return a name or version as text; None where the cell has none."""
     plain = text.strip()

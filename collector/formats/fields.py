@@ -7,6 +7,7 @@ from typing import Final
 
 # What a reading keeps beside columns: names with a dot in front are not values of the row.
 STAMP: Final = ".stamp"
+PID: Final = ".pid"
 UUID: Final = ".uuid"
 BUS_ID: Final = ".bus_id"
 INDEX: Final = ".index"
@@ -34,6 +35,7 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     UUID: ("uuid", "gpu_uuid"),
     BUS_ID: ("pci.bus_id", "gpu_bus_id"),
     INDEX: ("index", "gpu_index"),
+    PID: ("pid",),
     "model": ("name", "gpu_name"),
     "driver_version": ("driver_version",),
     "hostname": ("hostname",),
@@ -113,6 +115,8 @@ def header_cell(text: str) -> tuple[str, str] | None:
 
 def parse_header(cells: list[str]) -> list[tuple[str, str]] | None:
     """Return the (field, unit) pairs of a header line, or None if the line is not one."""
+    if header_cell(cells[0]) is None:
+        return None
     found = [header_cell(cell) for cell in cells]
     fields = [pair for pair in found if pair is not None]
     if len(fields) != len(found) or not any(name in TARGETS for name, _ in fields):

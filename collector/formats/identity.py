@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from collector.formats.model import FormatError, GpuRef, Parsed, Reading
 
-_SAME_ROUND_S: Final = 0.25
+_SAME_ROUND_S: Final = 0.09
 _MANY: Final = 0.2
+_ONE_ROUND: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,10 @@ def refuse_unnamed_crowd(parsed: Parsed) -> None:
     """Refuse a log whose lines name no GPU but come from several.
 
     Raises:
-        FormatError: several lines a round, or a count above one.
+        FormatError: its lines come in rounds of several.
     """
     unnamed = [r for r in parsed.readings if r.gpu == GpuRef()]
-    if not unnamed:
-        return
-    counted = max((int(r.facts.get("gpu_count", 1)) for r in unnamed), default=1)
-    if counted > 1 or _rounds(unnamed):
+    if len(unnamed) > 1 and _rounds(unnamed):
         raise FormatError(
             f"{parsed.where}: its lines come from several GPUs and do not say which is which; "
             "record again with uuid among the fields"
@@ -105,14 +104,13 @@ def refuse_unnamed_crowd(parsed: Parsed) -> None:
 
 
 def _rounds(readings: Sequence[Reading]) -> bool:
-    """Return whether lines come in rounds: short steps and long steps side by side."""
-    stamps = [r.stamp for r in readings if r.stamp is not None]
-    steps = [
-        (b.replace(tzinfo=None) - a.replace(tzinfo=None)).total_seconds()
-        for a, b in itertools.pairwise(stamps)
-    ]
-    if len(steps) < 2:
-        return bool(steps) and abs(steps[0]) < _SAME_ROUND_S / 10
-    longest = sorted(steps)[int(len(steps) * 0.9)]
-    short = sum(0 <= step < min(_SAME_ROUND_S, longest / 4) for step in steps)
-    return short >= max(_MANY * len(steps), 1)
+    """Return whether several lines share a moment: short steps between them, again and again."""
+    stamps = [r.stamp.replace(tzinfo=None) for r in readings if r.stamp is not None]
+    steps = [(later - earlier).total_seconds() for earlier, later in pairwise(stamps)]
+    short = [step for step in steps if 0 <= step <= _SAME_ROUND_S]
+    if not short or max(int(r.facts.get("gpu_count", 2)) for r in readings) == 1:
+        return False
+    longest = max(steps)
+    return len(short) >= _MANY * len(steps) and (
+        longest > 4 * max(short) or len(steps) < _ONE_ROUND
+    )

@@ -153,6 +153,7 @@ class RowMaker:
         self._counter_us: int | None = None
         self._before: Tick | None = None
         self._held: dict[str, tuple[int, int]] = {}
+        self._unfilled = set(REPORTED)
         self.made = Made()
 
     def add(self, tick: Tick) -> None:
@@ -178,8 +179,11 @@ class RowMaker:
         row["event_reasons"] = values.get("event_reasons", values.get("event_bits"))
         row["missing"] = self._missing(absent) or None
         self._before = tick
-        self.made.filled.update(n for n in REPORTED if row.get(n) is not None)
-        self.made.rows.append(tuple(row.get(name) for name in _COLUMNS))
+        filled = {name for name in row.keys() & self._unfilled if row[name] is not None}
+        if filled:
+            self.made.filled |= filled
+            self._unfilled -= filled
+        self.made.rows.append(tuple(map(row.get, _COLUMNS)))
 
     def _bound_power(self, values: dict[str, Value], absent: dict[str, Reason]) -> None:
         for name in _POWER_READINGS:
@@ -187,9 +191,10 @@ class RowMaker:
             if value is not None and float(value) > self._most_mw:
                 del values[name]
                 absent[name] = Reason.IMPLAUSIBLE
-        self.made.implausible.update(
-            name for name, reason in absent.items() if reason is Reason.IMPLAUSIBLE
-        )
+        if absent:
+            self.made.implausible.update(
+                name for name, reason in absent.items() if reason is Reason.IMPLAUSIBLE
+            )
 
     def _power(self, row: dict[str, Any], values: Mapping[str, Value]) -> None:
         if self._board.parent_uuid is not None:
@@ -259,7 +264,8 @@ class RowMaker:
         row["energy_source"] = None if result.source is None else result.source.value
         if result.gap_uj:
             self.made.gap_uj[tick.ts_us] = result.gap_uj
-        self.made.implausible["energy_mj"] += result.implausible
+        if result.implausible:
+            self.made.implausible["energy_mj"] += 1
 
     def _residency(self, row: dict[str, Any], tick: Tick) -> None:
         processes, used = tick.reading.processes, row.get("mem_used_mib")

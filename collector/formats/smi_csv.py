@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,22 +149,31 @@ def _reading(layout: _Layout, line: int, cells: Sequence[str]) -> Reading | None
             bus_id = clean_bus_id(cell)
         elif target == f.INDEX:
             index = clean_index(cell)
+        elif target == f.PID:
+            reading.processes = int(cell.isascii() and cell.isdigit())
         elif target.startswith(f.BIT):
             set_bit(reading, target.removeprefix(f.BIT), cell)
         else:
             set_value(reading, target, cell, binding.unit)
-    reading.gpu = GpuRef(uuid, bus_id, index)
+    reading.gpu = _ref(uuid, bus_id, index)
     if index is not None:
         reading.facts["gpu_index"] = index
     return reading
 
 
+@functools.lru_cache(maxsize=4_096)
+def _ref(uuid: str | None, bus_id: str | None, index: int | None) -> GpuRef:
+    return GpuRef(uuid, bus_id, index)
+
+
+@functools.lru_cache(maxsize=4_096)
 def clean_uuid(text: str) -> str | None:
     """Return a UUID that identifies; one that was masked with zeros does not."""
     plain = text.strip()
     return plain if _UUID.match(plain) and not _MASKED.match(plain) else None
 
 
+@functools.lru_cache(maxsize=4_096)
 def clean_bus_id(text: str) -> str | None:
     """Return a PCI address in one spelling: eight digits of domain, lower case."""
     plain = text.strip().lower()
@@ -215,6 +225,20 @@ def set_bit(reading: Reading, name: str, cell: str) -> None:
     reading.values["event_bits"] = bits | (f.REASON_BITS[name] if plain == "active" else 0)
 
 
+def _count_processes(parsed: Parsed) -> None:
+    """Join the lines of a list of processes: one reading a GPU and moment, with their number."""
+    found: dict[object, Reading] = {}
+    for reading in parsed.readings:
+        kept = found.setdefault((reading.stamp, reading.gpu), reading)
+        if kept is not reading:
+            kept.processes = (kept.processes or 0) + (reading.processes or 0)
+            kept.facts |= reading.facts
+    parsed.readings = list(found.values())
+    parsed.notes.append(
+        f"{parsed.file}: a list of processes; moments at which a GPU had none are not in it"
+    )
+
+
 def _conclude(parsed: Parsed, layout: _Layout | None) -> None:
     if layout is None:
         raise FormatError(
@@ -227,6 +251,8 @@ def _conclude(parsed: Parsed, layout: _Layout | None) -> None:
             f"{parsed.file}: no line fits the header; the first that does not is line "
             f"{first.line}: {first.why}"
         )
+    if any(reading.processes is not None for reading in parsed.readings):
+        _count_processes(parsed)
     counts: dict[GpuRef, int] = {}
     for reading in parsed.readings:
         reading.tick = counts[reading.gpu] = counts.get(reading.gpu, -1) + 1

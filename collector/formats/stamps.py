@@ -8,6 +8,7 @@ the hour, and from the jump back itself. Where nothing proves it, the file is re
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import re
 import zoneinfo
@@ -52,6 +53,7 @@ _PROOF_S: Final = 60
 _STEP_LEAST_US: Final = 5 * US_PER_S
 
 
+@functools.lru_cache(maxsize=4_096)
 def parse_stamp(text: str) -> dt.datetime | None:
     """Return the time in a cell: aware if it names its offset or counts from 1970, else naive."""
     plain = text.strip()

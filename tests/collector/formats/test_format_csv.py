@@ -176,10 +176,24 @@ def test_gpus_by_uuid_bus_and_index(kit):
     assert by_index.identity == {"n1/index/0": "index", "n1/index/1": "index"}
 
 
-def test_several_gpus_without_identity_are_refused(kit):
-    lines = [f"2026/07/14 08:00:{n:02}.{p}, 80 W" for n in range(5) for p in ("100", "107")]
+@pytest.mark.parametrize(("gpus", "rounds"), [(2, 5), (8, 1), (16, 4)])
+def test_several_gpus_without_identity_are_refused(kit, gpus, rounds):
+    lines = [
+        f"2026/07/14 08:00:{n:02}.{100 + 7 * g:03}, 80 W"
+        for n in range(rounds)
+        for g in range(gpus)
+    ]
     with pytest.raises(FormatError, match="uuid"):
         kit.read("timestamp, power.draw [W]\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("step_ms", [100, 200, 1_000])
+def test_one_gpu_needs_no_name(kit, step_ms):
+    stamps = [n * step_ms for n in range(20)]
+    lines = [f"2026/07/14 08:00:{ms // 1000:02}.{ms % 1000:03}, 80 W" for ms in stamps]
+    lines[10:] = [line.replace(" 08:", " 09:") for line in lines[10:]]
+    found = kit.read("timestamp, power.draw [W]\n" + "\n".join(lines) + "\n", node_id="n")
+    assert (len(found.samples), found.identity) == (20, {"n/only": "only"})
 
 
 def test_gpu_added_midway(kit):
@@ -225,3 +239,16 @@ def test_hosts_of_several_nodes_are_refused(kit):
     with pytest.raises(FormatError, match="2 hosts"):
         kit.read(text)
     assert kit.read(text.replace("n2", "n1")).node_id == "n1"
+
+
+def test_list_of_processes_shows_who_holds_the_gpu(kit):
+    apps = (
+        "timestamp, gpu_name, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n"
+        "2026/07/14 08:00:01.010, NVIDIA H100, GPU-aaaa, 4711, python, 500 MiB\n"
+        "2026/07/14 08:00:01.010, NVIDIA H100, GPU-aaaa, 4712, python, 500 MiB\n"
+    )
+    rows = kit.rows(kit.read(PLAIN, apps))
+    assert [(row["n_procs"], row["resident"]) for row in rows] == [
+        (None, False), (2, True), (None, False),
+    ]  # fmt: skip
+    assert [row["power_avg_mw"] for row in rows] == [100_000] * 3
