@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.formats import report
+from collector.formats.frozen import without_frozen
 from collector.formats.grid import (
     DEFAULT_MS,
     Ticks,
@@ -177,7 +178,9 @@ def _learn(gpu: Gpu, reading: Reading) -> None:
 
 def _rows(result: Import, gpu: Gpu) -> Made:
     """Make the rows of one GPU, and its gaps."""
-    ordered = [gpu.ticks[ts_us] for ts_us in sorted(gpu.ticks)]
+    ordered, frozen = without_frozen([gpu.ticks[ts_us] for ts_us in sorted(gpu.ticks)])
+    if frozen:
+        result.findings.append(report.frozen(gpu, frozen))
     limits = [int(gpu.facts[name]) for name in _LIMITS if name in gpu.facts]
     limits += [
         int(tick.reading.values[name])

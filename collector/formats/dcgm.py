@@ -134,6 +134,7 @@ _TIME_IN_COMMENT: Final = re.compile(
     r"|\b\d{10,19}(?:\.\d+)?\b)"
 )
 _BARE_TIME: Final = re.compile(r"^\s*(?:\d{10,19}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\S+)\s*$")
+_UTIL_RATIO: Final = "DCGM_FI_DEV_GPU_UTIL_RATIO"
 _SAME_SCRAPE_S: Final = 0.5
 _POD_LABELS: Final = ("pod", "exported_pod", "pod_name", "hpc_job")
 
@@ -253,6 +254,8 @@ def _split_by_time(stamp: dt.datetime | None, scrapes: list[_Scrape]) -> None:
 def _put(reading: Reading, target: str, sample: Sample, factor: float) -> None:
     reason = blank(sample.value)
     if reason is None:
+        if sample.name == _UTIL_RATIO and 0 < sample.value < 1:
+            factor = 100.0  # a ratio after all: the field has whole percents
         exact = sample.text.isascii() and sample.text.isdigit() and factor == 1
         value = within(target, int(sample.text) if exact else sample.value * factor)
         if not isinstance(value, Absent):

@@ -7,7 +7,6 @@ which index has which UUID, lines with the index alone are of that GPU.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

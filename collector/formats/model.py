@@ -48,6 +48,7 @@ class Reason(StrEnum):
     NO_PERMISSION = "no_permission"
     LOST = "lost"
     IMPLAUSIBLE = "implausible"
+    STALE = "stale"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ _BOMS: Final = (
 )
 _DCGM: Final = re.compile(r"^(?:# (?:HELP|TYPE) )?(?:DCGM_FI_|dcgm_)", re.MULTILINE)
 _PTD: Final = re.compile(r"^Time,[^,\n]+,Watts,", re.MULTILINE)
-_MON: Final = re.compile(r"^\s*#.*\bgpu\b", re.MULTILINE | re.IGNORECASE)
+_MON: Final = re.compile(r"\s*#\s*(?:date[\s,]+time[\s,]+)?gpu[\s,]", re.IGNORECASE)
+_MON_COLUMNS: Final = frozenset(
+    ["pid", "pwr", "temp", "gtemp", "sm", "mem", "mclk", "pclk", "fb", "pviol", "rxpci"]
+)
 _CAPTURE: Final = re.compile(r"^# \$ \S*nvidia-smi", re.MULTILINE)
 _METER_WORDS: Final = re.compile(r"power|watt|\bkw\b|_kw|_w\b|\(w\)|\[w\]", re.IGNORECASE)
 _LOOK_LINES: Final = 200
@@ -75,8 +78,9 @@ def _is_smi(cells: list[str]) -> bool:
 def _by_header(text: str) -> Format | None:
     lines = [line for line in text.splitlines() if line.strip()][:_LOOK_LINES]
     for line in lines:
-        if _MON.match(line):
-            return Format.PMON if "pid" in line.lower().split() else Format.DMON
+        words = frozenset(re.split(r"[\s,#]+", line.lower()))
+        if _MON.match(line) and words & _MON_COLUMNS:
+            return Format.PMON if "pid" in words else Format.DMON
         cells = re.split(r"[,;]", line)
         if parse_header(cells) is not None and _is_smi(cells):
             return Format.SMI_CSV

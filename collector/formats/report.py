@@ -127,12 +127,21 @@ def _contradictions(result: Import, gpu: Gpu, made: Made, file: str) -> None:
         result.findings.append(
             Finding(
                 "zero_at_power",
-                f"{name}: {_read(first)}: utilisation 0 at half the power limit or more is not "
+                f"{name}: {_read(first)}: no activity at half the power limit or more is not "
                 f"taken as idle; {len(made.zero_at_power)} such row(s)",
                 file,
                 first.reading.line,
             )
         )
+
+
+def frozen(gpu: Gpu, count: int) -> Finding:
+    """Return the finding about a source that stood still."""
+    return Finding(
+        "frozen",
+        f"{gpu.identity.gpu_uuid}: {count} row(s) repeat the last values with an energy counter "
+        "that does not move: nothing was read any more; they are NULL (stale)",
+    )
 
 
 def _read(tick: Tick) -> str:

@@ -40,7 +40,11 @@ _GROUPS: Final = {column.name: column.group for column in GPU_SAMPLE} | {
     "held_power_pct": Group.LIMITS,
     "event_bits": Group.LIMITS,
 }
-_TRANSIENT: Final = {Reason.LOST: Missing.LOST, Reason.IMPLAUSIBLE: Missing.IMPLAUSIBLE}
+_TRANSIENT: Final = {
+    Reason.LOST: Missing.LOST,
+    Reason.IMPLAUSIBLE: Missing.IMPLAUSIBLE,
+    Reason.STALE: Missing.STALE,
+}
 _COPIED: Final = (
     "power_limit_mw",
     "power_limit_requested_mw",
@@ -282,7 +286,7 @@ class RowMaker:
             self.made.by_memory += processes is None and not busy
             if busy:
                 self.made.contradicting.append(tick)
-        if row.get("util_gpu_pct") == 0 and _at_half_limit(row):
+        if _all_zero(row) and _at_half_limit(row):
             self.made.zero_at_power.append(tick)
 
     def _missing(self, absent: Mapping[str, Reason]) -> int:
@@ -299,6 +303,13 @@ def is_busy(row: Mapping[str, Any]) -> bool:
     if (row.get("util_gpu_pct") or 0) >= BUSY_PCT:
         return True
     return any((row.get(name) or 0.0) >= BUSY_RATIO for name in _ACTIVITIES)
+
+
+def _all_zero(row: Mapping[str, Any]) -> bool:
+    """Return whether every activity there is says exactly 0; utilisation where there is none."""
+    known = [row[name] for name in _ACTIVITIES if row.get(name) is not None]
+    known = known or [row[name] for name in ("util_gpu_pct", "util_mem_pct") if name in row]
+    return bool(known) and not any(known)
 
 
 def _at_half_limit(row: Mapping[str, Any]) -> bool:

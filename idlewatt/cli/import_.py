@@ -280,7 +280,7 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _outcome(found: Import, shipped: Shipped | None, dry_run: bool) -> str:
     if shipped is None:
-        return "nothing was sent (--dry-run)" if dry_run else "nothing to send"
+        return "nothing was sent (--dry-run)" if dry_run else "nothing to send: no readings"
     if shipped.duplicates == shipped.batches:
         return f"{shipped.rows:,} rows: the server has had them already; nothing was doubled"
     return f"{shipped.rows:,} rows sent to node {found.node_id}"

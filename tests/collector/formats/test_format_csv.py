@@ -252,3 +252,8 @@ def test_list_of_processes_shows_who_holds_the_gpu(kit):
         (None, False), (2, True), (None, False),
     ]  # fmt: skip
     assert [row["power_avg_mw"] for row in rows] == [100_000] * 3
+
+
+def test_comments_before_the_header_do_not_mislead(kit):
+    text = "# gpu power of last night\n# gpu 0 only\n" + PLAIN
+    assert powers(kit, kit.read(text)) == EXPECTED

@@ -187,3 +187,29 @@ def test_lines_that_are_no_samples_are_skipped():
     found = list(parse("ok 1\n<html>\n# EOF\n", lambda *args: skipped.append(args[0])))
     assert len(found) == 2
     assert skipped == [2]
+
+
+def test_frozen_source_is_stale_after_two_intervals(kit):
+    def at(second: int) -> str:
+        moved = min(second, 10) + max(second - 40, 0)
+        metrics = BASE | {"DEV_TOTAL_ENERGY_CONSUMPTION": 10_000_000 + moved * 400_000}
+        return f"# 2026-07-14T08:00:{second:02}Z\n" + scrape(**metrics)
+
+    found = kit.read("".join(map(at, range(50))))
+    rows = kit.rows(found)
+    assert [n for n, row in enumerate(rows) if row["util_gpu_pct"] is None] == list(range(13, 41))
+    assert missing_reason(rows[20]["missing"], Group.POWER) == 3
+    assert (rows[20]["energy_uj"], rows[20]["resident"]) == (None, None)
+    assert any(item.kind == "frozen" for item in found.findings)
+
+
+def test_activity_of_zero_at_power_is_pointed_out(kit):
+    metrics = BASE | {"PROF_SM_ACTIVE": 0, "PROF_DRAM_ACTIVE": 0, "DEV_ENFORCED_POWER_LIMIT": 700}
+    found = kit.read("# 2026-07-14T08:00:00Z\n" + scrape(**metrics))
+    assert any(item.kind == "zero_at_power" for item in found.findings)
+
+
+@pytest.mark.parametrize(("text", "percent"), [("0.5", 50), ("50", 50), ("1", 1), ("0", 0)])
+def test_utilisation_under_its_new_name(kit, text, percent):
+    found = kit.read("# 2026-07-14T08:00:00Z\n" + scrape(DEV_GPU_UTIL_RATIO=text))
+    assert kit.rows(found)[0]["util_gpu_pct"] == percent
