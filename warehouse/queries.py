@@ -6,11 +6,12 @@ base install. A SQL file starts with a header of comment lines::
     -- purpose: what it answers, one sentence
     -- grain: one row per ...
     -- units: units of the columns
-    -- param: minutes INTEGER = 60 | how far to look back from the newest sample
+    -- param: minutes INTEGER = 60 >= 1 | how far to look back from the newest sample
     SELECT ...
 
 A file without parameters says ``-- params: none``. A default of ``NULL`` binds NULL. Times are
-UTC; a parameter arrives as text or number and the statement casts it.
+UTC; a parameter arrives as text or number and the statement casts it. ``>= 1`` is the smallest
+value taken.
 """
 
 from __future__ import annotations
@@ -31,19 +32,45 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _PARAM: Final = re.compile(
     r"(?P<name>[a-z][a-z0-9_]*)\s+(?P<type>[A-Z][A-Z0-9_]*)"
-    r"(?:\s*=\s*(?P<default>[^|]*?))?\s*(?:\|\s*(?P<help>.*))?"
+    r"(?:\s*=\s*(?P<default>[^|>]*?))?(?:\s*>=\s*(?P<least>-?[0-9]+))?\s*(?:\|\s*(?P<help>.*))?"
 )
 _HEADER: Final = re.compile(r"--\s*([a-z_]+):\s*(.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of a named query; `default` is None where the caller must give a value."""
+    """A parameter of a named query.
+
+    Attributes:
+        name: as in `$name`.
+        type: SQL type.
+        default: None where the caller must give a value.
+        help: one sentence.
+        least: smallest value taken, for numbers.
+    """
 
     name: str
     type: str
     default: str | None
     help: str
+    least: int | None = None
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that cannot be meant.
+
+        Raises:
+            QueryError: it is no number where one is needed, or too small.
+        """
+        if value is None or (not self.type.endswith("INT") and self.type != "INTEGER"):
+            return
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise QueryError(
+                f"parameter {self.name} is {str(value)[:40]!r}, not a whole number"
+            ) from None
+        if self.least is not None and number < self.least:
+            raise QueryError(f"parameter {self.name} is {number}; it is at least {self.least}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +88,7 @@ class NamedQuery:
         """Return a value for every parameter.
 
         Raises:
-            QueryError: one is unknown, or one without default is missing.
+            QueryError: one is unknown or out of range, or one without default is missing.
         """
         known = {param.name for param in self.params}
         for name in given:
@@ -71,9 +98,12 @@ class NamedQuery:
         bound: dict[str, Any] = {}
         for param in self.params:
             if param.name in given:
+                param.check(given[param.name])
                 bound[param.name] = given[param.name]
             elif param.default is None:
-                raise QueryError(f"query {self.name} needs a value for {param.name!r}")
+                raise QueryError(
+                    f"query {self.name} needs a value for {param.name!r}: --param {param.name}=…"
+                )
             else:
                 bound[param.name] = None if param.default == "NULL" else param.default
         return bound
@@ -152,6 +182,7 @@ def parse_query(name: str, text: str) -> NamedQuery:
                 found["type"],
                 default.strip() if default is not None else None,
                 found["help"] or "",
+                int(found["least"]) if found["least"] else None,
             )
         )
     return NamedQuery(

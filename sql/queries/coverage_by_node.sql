@@ -1,7 +1,7 @@
 -- purpose: how much of each hour was observed, per node
 -- grain: one row per node and UTC hour
 -- units: milliseconds; coverage 0-1 of what the GPUs seen in that hour could have given until the newest sample
--- param: hours INTEGER = 24 | how far to look back from the newest sample
+-- param: hours INTEGER = 24 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
 hourly AS (
     SELECT

@@ -1,7 +1,7 @@
 -- purpose: energy of each node, hour by hour, by where the number comes from
 -- grain: one row per node and UTC hour
 -- units: kWh per source; coverage 0-1 is the share of observed time that has an energy
--- param: hours INTEGER = 24 | how far to look back from the newest sample
+-- param: hours INTEGER = 24 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample)
 SELECT
     node_id,

@@ -3,7 +3,7 @@
 -- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution)
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: rows INTEGER = 50 | how many
+-- param: rows INTEGER = 50 >= 1 | how many
 SELECT
     i.gpu_uuid,
     arg_max(i.node_id, i.last_ts_utc) AS node_id,

@@ -3,8 +3,8 @@
 -- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution)
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: min_job_s INTEGER = 0 | leave out jobs that held a GPU for less; the paper takes 7200
--- param: rows INTEGER = 50 | how many
+-- param: min_job_s INTEGER = 0 >= 0 | leave out jobs that held a GPU for less; the paper takes 7200
+-- param: rows INTEGER = 50 >= 1 | how many
 SELECT
     i.job_key,
     any_value(job.user_name) AS user_name,

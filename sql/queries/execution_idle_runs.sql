@@ -3,8 +3,8 @@
 -- units: *_s seconds, energy_j joule, power_w watt
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: min_run_s INTEGER = 5 | shortest run
--- param: rows INTEGER = 100 | how many
+-- param: min_run_s INTEGER = 5 >= 1 | shortest run
+-- param: rows INTEGER = 100 >= 1 | how many
 SELECT
     i.first_ts_utc,
     i.last_ts_utc,

@@ -1,7 +1,7 @@
 -- purpose: power of the whole fleet, minute by minute
 -- grain: one row per UTC minute
 -- units: W; observed_gpu_s is how many GPU-seconds the numbers rest on
--- param: minutes INTEGER = 60 | how far to look back from the newest sample
+-- param: minutes INTEGER = 60 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
 recent AS (
     SELECT sample.*

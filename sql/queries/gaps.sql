@@ -1,7 +1,7 @@
 -- purpose: what was not observed, where and why, newest first
 -- grain: one row per hole
 -- units: seconds; energy that the counter saw across the hole in J
--- param: hours INTEGER = 24 | how far to look back from the newest hole
+-- param: hours INTEGER = 24 >= 1 | how far to look back from the newest hole
 SELECT
     node_id,
     gpu_uuid,

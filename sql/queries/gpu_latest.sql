@@ -1,26 +1,45 @@
--- purpose: the newest sample of each GPU that was heard of recently
--- grain: one row per GPU
+-- purpose: the newest sample of each GPU that was heard of recently, as it came
+-- grain: one row per GPU; a value that the newest sample lacks is NULL, whatever came before
 -- units: W, °C, MHz, MiB, ratios 0-1; age_s against the newest sample of the fleet
--- param: minutes INTEGER = 5 | GPUs silent for longer are left out
+-- param: minutes INTEGER = 5 >= 1 | GPUs silent for longer are left out
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
-recent AS (
-    SELECT sample.*
-    FROM gpu_sample AS sample, newest
+
+latest AS (
+    SELECT
+        sample.gpu_uuid,
+        any_value(newest.ts_utc) AS fleet_utc,
+        arg_max(
+            struct_pack(
+                node_id := sample.node_id,
+                ts_utc := sample.ts_utc,
+                power_mw := coalesce(sample.power_avg_mw, sample.power_inst_mw),
+                sm_active := sample.sm_active,
+                dram_active := sample.dram_active,
+                resident := sample.resident,
+                mem_used_mib := sample.mem_used_mib,
+                sm_clock_mhz := sample.sm_clock_mhz,
+                temp_gpu_c := sample.temp_gpu_c
+            ),
+            sample.ts_utc
+        ) AS row
+    FROM gpu_sample AS sample
+    CROSS JOIN newest
     WHERE sample.ts_utc > newest.ts_utc - to_minutes(CAST($minutes AS INTEGER))
       AND sample.parent_uuid IS NULL
+    GROUP BY sample.gpu_uuid
 )
+
 SELECT
-    recent.node_id,
-    recent.gpu_uuid,
-    max(recent.ts_utc) AS newest_utc,
-    date_diff('second', max(recent.ts_utc), any_value(newest.ts_utc)) AS age_s,
-    round(arg_max(coalesce(power_avg_mw, power_inst_mw), recent.ts_utc) / 1e3, 1) AS power_w,
-    round(arg_max(sm_active, recent.ts_utc), 3) AS sm_active,
-    round(arg_max(dram_active, recent.ts_utc), 3) AS dram_active,
-    arg_max(resident, recent.ts_utc) AS resident,
-    arg_max(mem_used_mib, recent.ts_utc) AS mem_used_mib,
-    arg_max(sm_clock_mhz, recent.ts_utc) AS sm_clock_mhz,
-    arg_max(temp_gpu_c, recent.ts_utc) AS temp_gpu_c
-FROM recent, newest
-GROUP BY recent.node_id, recent.gpu_uuid
-ORDER BY recent.node_id, recent.gpu_uuid;
+    latest.row.node_id AS node_id,
+    latest.gpu_uuid,
+    latest.row.ts_utc AS newest_utc,
+    date_diff('second', latest.row.ts_utc, latest.fleet_utc) AS age_s,
+    round(latest.row.power_mw / 1e3, 1) AS power_w,
+    round(latest.row.sm_active, 3) AS sm_active,
+    round(latest.row.dram_active, 3) AS dram_active,
+    latest.row.resident AS resident,
+    latest.row.mem_used_mib AS mem_used_mib,
+    latest.row.sm_clock_mhz AS sm_clock_mhz,
+    latest.row.temp_gpu_c AS temp_gpu_c
+FROM latest
+ORDER BY node_id, latest.gpu_uuid;

@@ -1,7 +1,7 @@
 -- purpose: the GPUs that got hottest
 -- grain: one row per GPU, at most 20
 -- units: °C, W
--- param: minutes INTEGER = 60 | how far to look back from the newest sample
+-- param: minutes INTEGER = 60 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
 recent AS (
     SELECT sample.*

@@ -4,7 +4,7 @@
 --     runs; held_h up to the newest analysed second; execution_idle_share in energy, in execution
 -- param: text VARCHAR = NULL | part of key, id, name, user, project or class, case ignored
 -- param: from_utc TIMESTAMP = NULL | leave out jobs that ended before; NULL is none
--- param: rows INTEGER = 50 | how many
+-- param: rows INTEGER = 50 >= 1 | how many
 WITH analysed AS (
     SELECT max(last_ts_utc) AS until_utc FROM state_interval
 ),

@@ -1,7 +1,7 @@
 -- purpose: power and activity by GPU model
 -- grain: one row per model
 -- units: W; activity 0-1; coverage 0-1 is the share of rows that have a power
--- param: minutes INTEGER = 60 | how far to look back from the newest sample
+-- param: minutes INTEGER = 60 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
 recent AS (
     SELECT sample.*

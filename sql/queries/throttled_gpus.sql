@@ -1,7 +1,7 @@
 -- purpose: GPUs that were held back by power, heat or the external brake
 -- grain: one row per GPU with any
 -- units: seconds; share 0-1 of the observed time
--- param: minutes INTEGER = 60 | how far to look back from the newest sample
+-- param: minutes INTEGER = 60 >= 1 | how far to look back from the newest sample
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
 recent AS (
     SELECT sample.*

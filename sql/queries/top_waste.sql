@@ -3,7 +3,7 @@
 -- units: waste_h hours of GPU time, waste_kwh kilowatt hours, power_w mean watt a GPU
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: rows INTEGER = 20 | how many
+-- param: rows INTEGER = 20 >= 1 | how many
 SELECT
     i.job_key,
     any_value(job.user_name) AS user_name,

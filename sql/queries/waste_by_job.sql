@@ -5,7 +5,7 @@
 --     all_* are sums over every row, also those beyond the limit
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: rows INTEGER = 50 | how many
+-- param: rows INTEGER = 50 >= 1 | how many
 WITH bounds AS (
     SELECT
         coalesce(

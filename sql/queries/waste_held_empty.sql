@@ -4,7 +4,7 @@
 --     (coverage: time with an energy over time seen empty); all_* are sums over every row
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
--- param: rows INTEGER = 50 | how many
+-- param: rows INTEGER = 50 >= 1 | how many
 WITH total AS (
     SELECT
         i.job_key,

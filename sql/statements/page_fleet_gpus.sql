@@ -1,29 +1,45 @@
 -- purpose: every device of the inventory with its newest sample, its place and who holds it
+--     (of several holders the one that the analysis of states takes: statements/states_allocations)
 -- grain: one row per device; MIG instances stand under their device
--- units: mW; NULL where the device gave no sample since from_utc
+-- units: mW; NULL where the device gave no sample since from_utc, and where its newest sample has none
 -- param: as_of_utc TIMESTAMP | newest stamp of the page
 -- param: from_utc TIMESTAMP | a device silent since then has no data
-WITH newest AS (
+WITH latest AS (
     SELECT
         gpu_uuid,
-        max(node_id) AS node_id,
-        max(ts_utc) AS ts_utc,
-        arg_max(coalesce(power_avg_mw, power_inst_mw), ts_utc) AS power_mw,
-        arg_max(power_limit_mw, ts_utc) AS power_limit_mw
+        arg_max(
+            struct_pack(
+                node_id := node_id,
+                ts_utc := ts_utc,
+                power_mw := coalesce(power_avg_mw, power_inst_mw),
+                power_limit_mw := power_limit_mw
+            ),
+            ts_utc
+        ) AS row
     FROM gpu_sample
     WHERE ts_utc > $from_utc AND ts_utc <= $as_of_utc AND parent_uuid IS NULL
     GROUP BY gpu_uuid
 ),
 
+newest AS (
+    SELECT
+        gpu_uuid,
+        unnest(row)
+    FROM latest
+),
+
 holder AS (
     SELECT
         gpu_uuid,
-        arg_max(job_key, share) AS job_key
+        job_key
     FROM allocation
     WHERE
         start_utc <= $as_of_utc - INTERVAL 500 MILLISECOND
         AND (end_utc IS NULL OR end_utc > $as_of_utc - INTERVAL 500 MILLISECOND)
-    GROUP BY gpu_uuid
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY gpu_uuid ORDER BY share DESC NULLS LAST, job_key ASC, start_utc DESC
+        ) = 1
 ),
 
 first_known AS (

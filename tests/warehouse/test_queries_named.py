@@ -160,3 +160,20 @@ def test_headers_are_read_and_faults_in_them_named():
         parse_query("q", "-- purpose: p\n-- grain: g\n-- units: u\n-- param: ???\nSELECT 1")
     with pytest.raises(QueryError, match="no query is named"):
         named_query("nope")
+
+
+def test_values_out_of_range_are_refused_and_missing_ones_named_as_typed():
+    for value in (-5, "-5", "0"):
+        with pytest.raises(QueryError, match=r"hours is -?[05]; it is at least 1"):
+            named_query("coverage_by_node").bind({"hours": value})
+    for value in ("soon", 1.5):
+        with pytest.raises(QueryError, match="not a whole number"):
+            named_query("coverage_by_node").bind({"hours": value})
+    with pytest.raises(QueryError, match=r"--param gpu=…"):
+        named_query("gpu_seconds").bind({})
+    text = "-- purpose: p\n-- grain: g\n-- units: u\n-- param: a INTEGER >= -2 | help\nSELECT 1"
+    (param,) = parse_query("q", text).params
+    assert (param.default, param.least, param.help) == (None, -2, "help")
+    for query in named_queries():
+        bounded = {param.name for param in query.params if param.least is not None}
+        assert {p.name for p in query.params if p.type == "INTEGER"} <= bounded, query.name
