@@ -90,6 +90,12 @@ class _Signals:
     zero: BoolArray
 
 
+def counters_decide(columns: Columns) -> bool:
+    """Return True where some activity counter has a value in every row."""
+    found = (columns.get(name) for name in (*COMPUTE_SIGNALS, *MEMORY_SIGNALS))
+    return any(column is not None and column.valid is None for column in found)
+
+
 def _signals(columns: Columns, names: tuple[str, ...], limit: float, rows: int) -> _Signals:
     found = _Signals(
         np.zeros(rows, dtype=np.bool_),

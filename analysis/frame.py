@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from idlewatt.columns import COMM_SIGNALS, COMPUTE_SIGNALS, MEMORY_SIGNALS
 from idlewatt.model import EnergySource
+from idlewatt.units import US_PER_S
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
@@ -94,7 +95,7 @@ class Rows:
 
     gpu: NDArray[np.int32]
     ts_us: IntArray
-    obs_ms: IntArray
+    obs_ms: NDArray[np.integer[Any]]
     energy_uj: IntArray
     energy_source: CodeArray
 
@@ -117,6 +118,9 @@ def sort_order(gpu: NDArray[np.int32], ts_us: IntArray) -> NDArray[np.int64] | N
     step = np.diff(gpu)
     if len(gpu) < 2 or bool(np.all((step > 0) | ((step == 0) & (np.diff(ts_us) >= 0)))):
         return None
+    dense = _dense_order(gpu, ts_us)
+    if dense is not None:
+        return dense
     since_us = ts_us - ts_us.min()
     if int(since_us.max()) >= 1 << 32:
         return np.lexsort((ts_us, gpu)).astype(np.int64, copy=False)
@@ -124,6 +128,24 @@ def sort_order(gpu: NDArray[np.int32], ts_us: IntArray) -> NDArray[np.int64] | N
     return np.argsort(gpu.astype(np.int64) << 32 | since_us, kind="stable").astype(
         np.int64, copy=False
     )
+
+
+def _dense_order(gpu: NDArray[np.int32], ts_us: IntArray) -> NDArray[np.int64] | None:
+    """Return the permutation without sorting, where most seconds of most GPUs have one row.
+
+    Each row has a place of its own in a table of GPUs by whole seconds; those that are taken, read
+    in turn, are the order. None where seconds are not whole, rows double, or few places are taken.
+    """
+    first_us = int(ts_us.min())
+    second, rest = np.divmod(ts_us - first_us, US_PER_S)
+    width, low = int(second.max()) + 1, int(gpu.min())
+    places = (int(gpu.max()) - low + 1) * width
+    if rest.any() or places > 4 * len(gpu):
+        return None
+    table = np.full(places, -1, dtype=np.int64)
+    table[(gpu - low).astype(np.int64) * width + second] = np.arange(len(gpu))
+    order = table[table >= 0]
+    return order if len(order) == len(gpu) else None
 
 
 def column_from_arrow(array: Any) -> Column:
@@ -147,8 +169,11 @@ def column_from_arrow(array: Any) -> Column:
     return Column(values, valid)
 
 
-def mean_power(energy_uj: IntArray, obs_ms: IntArray, by_counter: BoolArray) -> Column:
+def mean_power(
+    energy_uj: IntArray, obs_ms: NDArray[np.integer[Any]], by_counter: BoolArray
+) -> Column:
     """Return the column mean_power_mw: energy over interval where the counter gave the energy."""
+    by_counter = by_counter & (obs_ms > 0)
     values = energy_uj // np.maximum(obs_ms, 1)  # 1 µJ a ms is 1 mW
     return Column(values, None if by_counter.all() else by_counter)
 

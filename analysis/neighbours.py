@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from analysis.frame import BoolArray, IntArray
-from analysis.runs import Runs, concat, firm_borders, take
-from analysis.tables import Codes, Connection, empty_runs, hour_of, read_stored_runs, stamp
+from analysis.runs import Runs, concat, empty_runs, firm_borders, take
+from analysis.tables import Codes, Connection, hour_of, read_stored_runs
 from idlewatt.units import US_PER_HOUR
 
 LEFT: Final = -1
@@ -38,29 +38,29 @@ class Reach:
 
 
 def reach_of(
-    cur: Connection, codes: Codes, changed: Runs, hours_us: tuple[int, int], min_interval_s: int
+    cur: Connection,
+    codes: Codes,
+    changed: Runs,
+    gpus: IntArray,
+    hour_us: int,
+    min_interval_s: int,
 ) -> Reach:
-    """Return what has to be stitched again when the runs of a closed range of hours change.
+    """Return what has to be stitched again when the runs of an hour change.
 
     Args:
         cur: cursor of a snapshot.
         codes: numbers of names.
-        changed: the new runs of those hours.
-        hours_us: starts of the first and the last hour that change.
+        changed: the new runs of the hour; those of other GPUs are left out.
+        gpus: GPUs whose runs changed, those that have none any more among them; ascending.
+        hour_us: start of the hour.
         min_interval_s: length from which a low stretch is execution-idle.
     """
-    first_hour_us, last_hour_us = hours_us
-    # Stored runs of these hours tell which GPUs were there before and are gone now.
-    before = cur.execute(
-        "SELECT DISTINCT gpu_uuid FROM state_run WHERE hour_utc BETWEEN ? AND ?",
-        [stamp(first_hour_us), stamp(last_hour_us)],
-    ).fetchall()
-    gpus = np.union1d(changed.gpu, codes.gpus.codes(name for (name,) in before)).astype(np.int64)
-    left = _side(cur, codes, gpus, first_hour_us - US_PER_HOUR, LEFT, min_interval_s)
-    right = _side(cur, codes, gpus, last_hour_us + US_PER_HOUR, RIGHT, min_interval_s)
-    runs = concat([left, changed, right])
-    from_us = np.full(len(gpus), first_hour_us, dtype=np.int64)
-    to_us = np.full(len(gpus), last_hour_us + US_PER_HOUR - 1, dtype=np.int64)
+    mine = take(changed, np.isin(changed.gpu, gpus))
+    left = _side(cur, codes, gpus, hour_us - US_PER_HOUR, LEFT, min_interval_s)
+    right = _side(cur, codes, gpus, hour_us + US_PER_HOUR, RIGHT, min_interval_s)
+    runs = concat([left, mine, right])
+    from_us = np.full(len(gpus), hour_us, dtype=np.int64)
+    to_us = np.full(len(gpus), hour_us + US_PER_HOUR - 1, dtype=np.int64)
     at = np.searchsorted(gpus, runs.gpu)
     np.minimum.at(from_us, at, runs.first_us)
     np.maximum.at(to_us, at, runs.last_us)

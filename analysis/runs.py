@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,81 @@ def concat(parts: Sequence[Runs]) -> Runs:
     return take(runs, np.lexsort((runs.first_us, runs.gpu)).astype(np.int64, copy=False))
 
 
+def join(runs: Runs, cuts_us: Sequence[int] = ()) -> Runs:
+    """Return runs with those put together that were cut only because rows came in portions.
+
+    Args:
+        runs: what `raw_runs` made of portions of rows, in the order (gpu, first_us).
+        cuts_us: the stamps that it was given.
+    """
+    start = _changes(
+        runs.kind,
+        runs.job,
+        _interval(runs),
+        *_buckets(runs.first_us, cuts_us),
+        hole=~_follows(runs),
+    )
+    if start.all():
+        return runs
+    first = np.flatnonzero(start)
+    last = np.append(first[1:], len(start)) - 1
+    return Runs(
+        gpu=runs.gpu[first],
+        node=runs.node[last],
+        first_us=runs.first_us[first],
+        last_us=runs.last_us[last],
+        kind=runs.kind[first],
+        job=runs.job[first],
+        samples=_sum(runs.samples, first),
+        obs_ms=_sum(runs.obs_ms, first),
+        energy_uj=np.stack([_sum(values, first) for values in runs.energy_uj]),
+        energy_seen=np.stack([_any(values, first) for values in runs.energy_seen]),
+        energy_obs_ms=_sum(runs.energy_obs_ms, first),
+    )
+
+
+def differing(old: Runs, new: Runs) -> tuple[BoolArray, BoolArray]:
+    """Return which of the old runs are gone, and which of the new ones were not there.
+
+    A run that differs in anything is both. Of one GPU no two runs of a side begin together.
+    """
+    count = len(old)
+    gpu, first_us = (
+        np.concatenate([getattr(old, name), getattr(new, name)]) for name in ("gpu", "first_us")
+    )
+    order = np.lexsort((first_us, gpu))  # stable: an old run stands before its new self
+    here, there = order[:-1], order[1:]
+    pair = (here < count) & (there >= count)
+    here, there = here[pair], there[pair] - count
+    same = np.ones(len(here), dtype=np.bool_)
+    for f in fields(Runs):
+        equal = getattr(old, f.name)[..., here] == getattr(new, f.name)[..., there]
+        same &= equal if equal.ndim == 1 else equal.all(axis=0)
+    gone, added = np.ones(count, dtype=np.bool_), np.ones(len(new), dtype=np.bool_)
+    gone[here[same]] = False
+    added[there[same]] = False
+    return gone, added
+
+
+def empty_runs() -> Runs:
+    """Return no runs."""
+    none = np.zeros(0, dtype=np.int64)
+    code = np.zeros(0, dtype=np.int32)
+    return Runs(
+        gpu=code,
+        node=code,
+        first_us=none,
+        last_us=none,
+        kind=np.zeros(0, dtype=np.int8),
+        job=code,
+        samples=none,
+        obs_ms=none,
+        energy_uj=np.zeros((len(ENERGY_SOURCES), 0), dtype=np.int64),
+        energy_seen=np.zeros((len(ENERGY_SOURCES), 0), dtype=np.bool_),
+        energy_obs_ms=none,
+    )
+
+
 def raw_runs(
     rows: Rows,
     kind: CodeArray,
@@ -126,7 +201,7 @@ def raw_runs(
         kind,
         job,
         rows.obs_ms,
-        _bucket(rows.ts_us, cuts_us),
+        *_buckets(rows.ts_us, cuts_us),
         hole=_holes(rows.ts_us, rows.ts_us, rows.obs_ms),
     )
     first = np.flatnonzero(start)
@@ -176,7 +251,7 @@ def stitch(runs: Runs, min_interval_s: int, cuts_us: Sequence[int] = ()) -> Inte
     state = RAW_OF_KIND[kind]
     run_start = np.flatnonzero(_changes(state, hole=~follows))
     run_ms = _spread(_sum(runs.obs_ms, run_start), run_start, len(runs))
-    piece = _changes(state, kind, runs.job, _bucket(runs.first_us, cuts_us), hole=~follows)
+    piece = _changes(state, kind, runs.job, *_buckets(runs.first_us, cuts_us), hole=~follows)
     first = np.flatnonzero(piece)
     last = np.append(first[1:], len(piece)) - 1 if len(first) else first
     return Intervals(
@@ -223,18 +298,24 @@ def _short_lows(runs: Runs, follows: BoolArray, min_interval_s: int) -> BoolArra
 
 def _follows(runs: Runs) -> BoolArray:
     """Return True where a run goes on from the one before: same GPU, no hole."""
-    interval_ms = runs.obs_ms // np.maximum(runs.samples, 1)
-    follows = ~_holes(runs.first_us, runs.last_us, interval_ms)
+    follows = ~_holes(runs.first_us, runs.last_us, _interval(runs))
     return np.asarray(follows & ~_changes(runs.gpu))
 
 
-def _holes(first_us: IntArray, last_us: IntArray, interval_ms: IntArray) -> BoolArray:
+def _interval(runs: Runs) -> IntArray:
+    return runs.obs_ms // np.maximum(runs.samples, 1)
+
+
+def _holes(
+    first_us: IntArray, last_us: IntArray, interval_ms: NDArray[np.integer[Any]]
+) -> BoolArray:
     """Return True where something is missing before an entry; always at the first one."""
     hole = np.ones(len(first_us), dtype=np.bool_)
     if len(first_us) > 1:
         step_us = first_us[1:] - last_us[:-1]
         lowest, highest = interval_ms.min(), interval_ms.max()
-        longest_us = (lowest if lowest == highest else interval_ms[1:]) * (3 * US_PER_MS // 2)
+        interval: Any = int(lowest) if lowest == highest else interval_ms[1:].astype(np.int64)
+        longest_us = interval * (3 * US_PER_MS // 2)
         np.greater_equal(step_us, longest_us, out=hole[1:])
     return hole
 
@@ -248,16 +329,21 @@ def _changes(*keys: NDArray[np.generic], hole: BoolArray | None = None) -> BoolA
     return change
 
 
-def _bucket(ts_us: IntArray, cuts_us: Sequence[int]) -> IntArray:
-    """Return a number that changes at each UTC hour and at each cut."""
-    hours = ts_us // US_PER_HOUR
-    if not cuts_us:
-        return hours
-    cuts = np.sort(np.asarray(cuts_us, dtype=np.int64))
-    return hours * (len(cuts) + 1) + np.searchsorted(cuts, ts_us, side="right")
+def _buckets(ts_us: IntArray, cuts_us: Sequence[int]) -> list[IntArray]:
+    """Return numbers that change at each UTC hour and each cut; none without a border."""
+    if not len(ts_us):
+        return []
+    lowest, highest = int(ts_us.min()), int(ts_us.max())
+    found = []
+    if lowest // US_PER_HOUR != highest // US_PER_HOUR:
+        found.append(ts_us // US_PER_HOUR)
+    cuts = [cut for cut in sorted(cuts_us) if lowest < cut <= highest]
+    if cuts:
+        found.append(np.searchsorted(np.array(cuts, dtype=np.int64), ts_us, side="right"))
+    return found
 
 
-def _sum(values: IntArray, first: NDArray[np.int64]) -> IntArray:
+def _sum(values: NDArray[np.integer[Any]], first: NDArray[np.int64]) -> IntArray:
     if not len(first):
         return np.zeros(0, dtype=np.int64)
     return np.add.reduceat(values, first, dtype=np.int64)

@@ -6,8 +6,9 @@ that they can touch is stitched again, over borders of hours as far as it reache
 `state_interval` equals the stitching of all of `state_run`; so the order in which hours arrive,
 late data, restarts and a kill between two hours make no difference.
 
-Reading and computing happen on a snapshot; only differing rows are written, by the store's
-writer. The job is the only writer of its tables, and runs once at a time in a process.
+Reading and computing happen on a snapshot; only differing runs are written, and the pieces of the
+GPUs that they belong to, by the store's writer. What is stored may be compared with outside the
+writer's transaction: the job is the only writer of its tables, and runs once at a time.
 """
 
 from __future__ import annotations
@@ -24,16 +25,27 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.classify import ALGORITHM_VERSION
+from analysis.frame import IntArray
 from analysis.neighbours import Reach, reach_of
-from analysis.runs import Intervals, Runs, concat, firm_borders, stitch, within
+from analysis.runs import (
+    Intervals,
+    Runs,
+    concat,
+    differing,
+    empty_runs,
+    firm_borders,
+    stitch,
+    take,
+    within,
+)
+from analysis.samples import HourReader
 from analysis.shares import PAPER_INTERVALS_S
 from analysis.tables import (
     Codes,
     Connection,
-    empty_runs,
     hour_of,
     intervals_table,
-    read_runs_of_samples,
+    read_stored_runs,
     runs_table,
     stamp,
     stamps,
@@ -170,7 +182,7 @@ def whole_period(
     cuts = (from_us, to_us)
     first, last = hour_of(from_us), hour_of(to_us - 1)
     with store.snapshot() as cur:
-        read = _Reader(cur, codes, thresholds, cuts)
+        read = HourReader(cur, codes, thresholds, cuts)
         known = read.known_hours()
         hours = [hour for hour in range(first, last + 1, US_PER_HOUR) if hour in known]
         parts = [empty_runs()]
@@ -181,8 +193,8 @@ def whole_period(
         middle = concat(parts)
         # Far enough for every length that is reported beside the one asked for.
         longest = max(thresholds.min_interval_s, *PAPER_INTERVALS_S)
-        before = read.outside(known, first, -US_PER_HOUR, longest)
-        after = read.outside(known, last, US_PER_HOUR, longest)
+        before = _outside(read, known, first, -US_PER_HOUR, longest)
+        after = _outside(read, known, last, US_PER_HOUR, longest)
     runs = concat([before, middle, after])
     pieces = within(stitch(runs, thresholds.min_interval_s, cuts), cuts)
     return Period(from_us, to_us, runs, pieces, codes, int(pieces.samples.sum()))
@@ -208,7 +220,7 @@ def recompute(
                 [stamp(hour_of(from_us)), stamp(hour_of(to_us - 1))],
             ).fetchall()
         for number, (hour,) in enumerate(rows):
-            _refresh_hour(store, us_from_utc(hour), limits, clock, summary)
+            _refresh_hour(store, us_from_utc(hour), limits, clock, summary, anew=True)
             if progress is not None:
                 progress(number + 1, len(rows))
     summary.duration_ms = (clock.monotonic_ns() - begin_ns) // 1_000_000
@@ -224,64 +236,90 @@ def _pending(store: Store, limits: Thresholds) -> list[int]:
     return [us_from_utc(hour) for hour, _ in rows]
 
 
+def _outside(
+    read: HourReader, known: set[int], edge_hour_us: int, step_us: int, longest_s: int
+) -> Runs:
+    """Return the runs beyond an hour, as far as what happens in it can go on."""
+    parts = [empty_runs()]
+    hour_us = edge_hour_us + step_us
+    waiting: set[int] | None = None
+    while hour_us in known and (waiting is None or waiting):
+        parts.append(read.hour(hour_us))
+        runs = concat(parts)
+        firm = firm_borders(runs, longest_s)
+        there = set(parts[-1].gpu.tolist())
+        waiting = there if waiting is None else waiting & there
+        waiting -= set(runs.gpu[firm].tolist())
+        hour_us += step_us
+    return concat(parts)
+
+
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    """Computes raw runs from the samples of a snapshot."""
+class _Change:
+    """What an hour's new runs change.
 
-    cur: Connection
-    codes: Codes
-    thresholds: Thresholds
-    cuts_us: tuple[int, ...] = ()
+    Attributes:
+        gone: stored runs that are no longer so.
+        added: runs that are not stored.
+        gpus: GPUs whose pieces have to be made anew, ascending.
+    """
 
-    def known_hours(self) -> set[int]:
-        """Return the hours that ever had samples."""
-        rows = self.cur.execute("SELECT hour_utc FROM hour_change").fetchall()
-        return {us_from_utc(hour) for (hour,) in rows}
+    gone: Runs
+    added: Runs
+    gpus: IntArray
 
-    def hour(self, hour_us: int) -> Runs:
-        """Return the runs of one hour."""
-        return read_runs_of_samples(
-            self.cur, (hour_us, hour_us + US_PER_HOUR), self.codes, self.thresholds, self.cuts_us
-        )
 
-    def outside(self, known: set[int], edge_hour_us: int, step_us: int, longest_s: int) -> Runs:
-        """Return the runs beyond an hour, as far as what happens in it can go on."""
-        parts = [empty_runs()]
-        hour_us = edge_hour_us + step_us
-        waiting: set[int] | None = None
-        while hour_us in known and (waiting is None or waiting):
-            parts.append(self.hour(hour_us))
-            runs = concat(parts)
-            firm = firm_borders(runs, longest_s)
-            there = set(parts[-1].gpu.tolist())
-            waiting = there if waiting is None else waiting & there
-            waiting -= set(runs.gpu[firm].tolist())
-            hour_us += step_us
-        return concat(parts)
+def _change(cur: Connection, codes: Codes, runs: Runs, hour_us: int, *, anew: bool) -> _Change:
+    """Return what the runs of an hour change against those stored.
+
+    Args:
+        cur: cursor of the snapshot.
+        codes: numbers of names.
+        runs: the runs of the hour.
+        hour_us: its start.
+        anew: replace everything, also what is equal.
+    """
+    stored = read_stored_runs(cur, codes, None, hour_us, hour_us)
+    if anew or not len(stored):
+        gone, added = stored, runs
+    else:
+        was, now = differing(stored, runs)
+        gone, added = take(stored, was), take(runs, now)
+    return _Change(gone, added, np.union1d(gone.gpu, added.gpu).astype(np.int64))
 
 
 def _refresh_hour(
-    store: Store, hour_us: int, limits: Thresholds, clock: Clock, summary: Summary
+    store: Store,
+    hour_us: int,
+    limits: Thresholds,
+    clock: Clock,
+    summary: Summary,
+    *,
+    anew: bool = False,
 ) -> None:
     begin_ns = clock.monotonic_ns()
     codes = Codes.new()
     with store.snapshot() as cur:
-        (change_seq,) = cur.execute(
-            "SELECT change_seq FROM hour_change WHERE hour_utc = ?", [stamp(hour_us)]
+        seq, last_hash = cur.execute(
+            load("statements/states_hour"), {"analysis": ANALYSIS, "hour_utc": stamp(hour_us)}
         ).fetchall()[0]
-        runs = _Reader(cur, codes, limits).hour(hour_us)
-        reach = reach_of(cur, codes, runs, (hour_us, hour_us), limits.min_interval_s)
+        runs = HourReader(cur, codes, limits).hour(hour_us)
+        # Pieces were made with these settings before: then equal runs have equal pieces.
+        anew = anew or last_hash != settings_hash(limits)
+        change = _change(cur, codes, runs, hour_us, anew=anew)
+        reach = reach_of(cur, codes, runs, change.gpus, hour_us, limits.min_interval_s)
     pieces = stitch(reach.runs, limits.min_interval_s)
     note = {
         "analysis": ANALYSIS,
         "hour_utc": stamp(hour_us),
-        "change_seq": change_seq,
+        "change_seq": seq,
         "settings_hash": settings_hash(limits),
         "finished_utc": stamp(clock.now_us()),
         "duration_ms": (clock.monotonic_ns() - begin_ns) // 1_000_000,
     }
     tables = {
-        "new_state_run": runs_table(runs, codes),
+        "gone_state_run": runs_table(change.gone, codes),
+        "new_state_run": runs_table(change.added, codes),
         "new_state_interval": intervals_table(pieces, codes),
         "stale_range": _ranges_table(reach, codes),
     }
@@ -296,7 +334,6 @@ def _write_hour(
     con: Connection, hour_us: int, reach: Reach, tables: dict[str, Any], note: dict[str, Any]
 ) -> None:
     """Replace what differs; runs inside the writer's transaction."""
-    hour = {"first_hour_utc": stamp(hour_us), "last_hour_utc": stamp(hour_us)}
     lowest = int(reach.from_us.min()) if len(reach.from_us) else hour_us
     highest = int(reach.to_us.max()) if len(reach.to_us) else hour_us
     span = {
@@ -304,10 +341,13 @@ def _write_hour(
         "last_hour_utc": stamp(hour_of(highest)),
     }
     with _registered(con, tables):
-        con.execute(load("statements/states_run_delete"), hour)
-        con.execute(load("statements/states_run_insert"), hour)
-        con.execute(load("statements/states_interval_delete"), span)
-        con.execute(load("statements/states_interval_insert"), span)
+        if tables["gone_state_run"].num_rows:
+            con.execute(load("statements/states_run_delete"), {"hour_utc": stamp(hour_us)})
+        if tables["new_state_run"].num_rows:
+            con.execute(load("statements/states_run_insert"))
+        if tables["stale_range"].num_rows:
+            con.execute(load("statements/states_interval_delete"), span)
+            con.execute(load("statements/states_interval_insert"))
     con.execute(load("statements/analysis_run_upsert"), note)
 
 

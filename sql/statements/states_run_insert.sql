@@ -1,15 +1,6 @@
 -- purpose: add the raw runs that are not there yet; what differed was taken away before
 -- grain: one row per run
 -- units: as in state_run
--- param: first_hour_utc TIMESTAMP
--- param: last_hour_utc TIMESTAMP
+-- params: none
 INSERT INTO state_run BY NAME
-SELECT n.*
-FROM new_state_run AS n
-WHERE NOT EXISTS (
-    SELECT 1 FROM state_run AS old
-    WHERE old.gpu_uuid = n.gpu_uuid
-      AND old.first_ts_utc = n.first_ts_utc
-      AND old.hour_utc BETWEEN $first_hour_utc AND $last_hour_utc
-)
-ORDER BY n.hour_utc, n.gpu_uuid, n.first_ts_utc;
+SELECT * FROM new_state_run;
