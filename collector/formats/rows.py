@@ -12,7 +12,7 @@ from collector.formats.model import Reading, Reason, Value
 from collector.formats.models import Draw, architecture, default_draw
 from collector.formats.ranges import MAX_POWER_MW, POWER_FACTOR
 from idlewatt.columns import COMPUTE_SIGNALS, GPU_SAMPLE, MEMORY_SIGNALS, Group, missing_bits
-from idlewatt.model import ActivitySource, Missing, PowerScope
+from idlewatt.model import ActivitySource, EnergySource, Missing, PowerScope
 from idlewatt.units import US_PER_MS
 
 Row = tuple[Any, ...]
@@ -228,22 +228,28 @@ class RowMaker:
         percent = values.get("held_power_pct")
         if percent is not None:
             row["throttle_power_us"] = round(float(percent) * length_us / 100)
+        if tick.bridged:  # the reading comes again at its own tick
+            return
+        steps_us = (length_us, 2 * length_us if self._was_bridged() else length_us)
         for column, names in _HELD:
             if any(name not in values for name in names):
                 continue
             now = sum(int(values[name]) for name in names)
             before = self._held.get(column)
             self._held[column] = (tick.ts_us, now)
-            if before is None or tick.ts_us - before[0] != length_us:
+            if before is None or tick.ts_us - before[0] not in steps_us:
                 continue
             held = now - before[1]
             if 0 <= held <= 2 * length_us:
                 row[column] = min(held, length_us)
 
+    def _was_bridged(self) -> bool:
+        return self._before is not None and self._before.bridged
+
     def _energy(self, row: dict[str, Any], values: Mapping[str, Value], tick: Tick) -> None:
         if self._board.parent_uuid is not None:
             return
-        counter = None if tick.bridged else values.get("energy_mj")
+        counter = values.get("energy_mj")
         before = self._before
         hole = before is not None and tick.ts_us - before.ts_us > tick.obs_ms * US_PER_MS
         span_us = None if self._counter_us is None else tick.at_us - self._counter_us
@@ -259,12 +265,15 @@ class RowMaker:
                 max_mw=int(self._most_mw / POWER_FACTOR),
             ),
         )
-        self._counter = result.state
         if counter is not None:
-            self._counter_us = tick.at_us
             row["energy_mj"] = counter
             row["energy_epoch"] = result.state.energy_epoch
+        if not tick.bridged:  # the reading comes again at its own tick
+            self._counter = result.state
+            self._counter_us = self._counter_us if counter is None else tick.at_us
         row["energy_uj"] = result.energy_uj
+        if result.source is EnergySource.COUNTER and not hole:
+            row["energy_uj"] = _to_nominal(result.energy_uj, tick.obs_ms, span_us)
         row["energy_source"] = None if result.source is None else result.source.value
         if result.gap_uj:
             self.made.gap_uj[tick.ts_us] = result.gap_uj
@@ -296,6 +305,16 @@ class RowMaker:
             if reason in _TRANSIENT and name in _GROUPS
         }
         return missing_bits(reasons)
+
+
+def _to_nominal(energy_uj: int | None, obs_ms: int, span_us: int | None) -> int | None:
+    """Return the energy of the nominal interval from that of the time between two readings."""
+    if energy_uj is None or not span_us:
+        return energy_uj
+    nominal_us = obs_ms * US_PER_MS
+    if not nominal_us / 2 < span_us < nominal_us * 2:
+        return energy_uj
+    return energy_uj * nominal_us // span_us
 
 
 def is_busy(row: Mapping[str, Any]) -> bool:

@@ -257,3 +257,29 @@ def test_list_of_processes_shows_who_holds_the_gpu(kit):
 def test_comments_before_the_header_do_not_mislead(kit):
     text = "# gpu power of last night\n# gpu 0 only\n" + PLAIN
     assert powers(kit, kit.read(text)) == EXPECTED
+
+
+def test_index_that_changed_its_gpu_names_nobody(kit):
+    before = (
+        "timestamp, index, uuid, power.draw.instant [W]\n"
+        "2026/07/14 08:00:00.0, 0, GPU-aaaa, 80 W\n2026/07/14 08:00:01.0, 0, GPU-bbbb, 80 W\n"
+    )
+    alone = "timestamp, index, power.draw.instant [W]\n2026/07/14 08:00:02.0, 0, 80 W\n"
+    assert "n/index/0" in kit.read(before, alone, node_id="n").identity
+    same = before.replace("GPU-bbbb", "GPU-aaaa")
+    assert set(kit.read(same, alone, node_id="n").identity) == {"GPU-aaaa"}
+
+
+def test_held_time_survives_drift(kit):
+    header = "timestamp, uuid, clocks_event_reasons_counters.sw_power_cap [us]"
+    lines = []
+    for n in range(120):
+        at_ms = round(n * 1020)
+        lines.append(
+            f"2026/07/14 08:{at_ms // 60000:02}:{at_ms // 1000 % 60:02}.{at_ms % 1000:03}, GPU-aaaa, "
+            f"{round(n * 510_000)} us"
+        )
+    rows = kit.rows(kit.read(log(*lines, header=header)))
+    held = [row["throttle_power_us"] for row in rows]
+    assert set(held) == {None, 510_000}
+    assert held.count(None) == 1 + len(rows) - 120  # the first one, and the ticks jumped over

@@ -213,3 +213,16 @@ def test_activity_of_zero_at_power_is_pointed_out(kit):
 def test_utilisation_under_its_new_name(kit, text, percent):
     found = kit.read("# 2026-07-14T08:00:00Z\n" + scrape(DEV_GPU_UTIL_RATIO=text))
     assert kit.rows(found)[0]["util_gpu_pct"] == percent
+
+
+def test_drifting_scrapes_with_a_counter_keep_every_joule(kit):
+    text = "".join(
+        f"# {1784016000 + n * 1.02:.3f}\n"
+        + scrape(**BASE, DEV_TOTAL_ENERGY_CONSUMPTION=10_000_000 + round(n * 1.02 * 400_000))
+        for n in range(300)
+    )
+    rows = kit.rows(kit.read(text))
+    assert len(rows) in (305, 306, 307)
+    assert all(row["energy_uj"] > 300_000_000 for row in rows)
+    total_j = sum(row["energy_uj"] for row in rows[1:]) / 1e6
+    assert total_j == pytest.approx(299 * 1.02 * 400, rel=0.005)

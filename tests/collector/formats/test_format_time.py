@@ -175,3 +175,26 @@ def test_proof_of_a_zone():
     local = dt.datetime(2026, 7, 14, 10, 12, 50)  # noqa: DTZ001
     assert proven_zone(utc, local) == dt.timezone(dt.timedelta(hours=2))
     assert proven_zone(utc, local + dt.timedelta(minutes=7)) is None
+
+
+def test_jump_back_alone_proves_both_hours(kit):
+    night = [*series("2026/10/25 02:40:00", 20), *series("2026/10/25 02:00:00", 20)]
+    found = at(kit, kit.read(log(*night), zone="Europe/Berlin"))
+    assert (found[0], found[19], found[20]) == ("10-25T00:40", "10-25T00:59", "10-25T01:00")
+
+
+def test_small_step_back_within_the_hour_proves_nothing(kit):
+    stamps = [*series("2026/10/25 02:10:00", 20, 1), *series("2026/10/25 02:10:10", 20, 1)]
+    with pytest.raises(FormatError, match="happened twice"):
+        kit.read(log(*stamps), zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("offset_s", range(0, 3600, 150))
+def test_every_start_in_the_night_gives_an_unbroken_series(kit, offset_s):
+    """Local stamps made from known UTC times come back as those, or the file is refused."""
+    zone = parse_zone("Europe/Berlin")
+    start = dt.datetime(2026, 10, 24, 23, 30, tzinfo=dt.UTC) + dt.timedelta(seconds=offset_s)
+    truth = [start + dt.timedelta(seconds=30 * n) for n in range(260)]
+    stamps = [t.astimezone(zone).strftime("%Y/%m/%d %H:%M:%S.000") for t in truth]
+    rows = kit.rows(kit.read(log(*stamps), zone="Europe/Berlin"))
+    assert [row["ts_utc"] for row in rows] == [int(t.timestamp()) * 1_000_000 for t in truth]
