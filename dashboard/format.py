@@ -95,8 +95,10 @@ def duration(value_s: float | None) -> str:
 
 
 def gpu_hours(value_ms: float) -> str:
-    """Return GPU time: minutes below one hour, else hours."""
+    """Return GPU time: seconds below one minute, minutes below one hour, else hours."""
     hours = value_ms / 3.6e6
+    if 0 < value_ms < 59_500:
+        return f"{max(value_ms / 1e3, 1):.0f}{THIN}GPU-s"
     return f"{hours * 60:.0f}{THIN}GPU-min" if hours < 1 else f"{_digits(hours)}{THIN}GPU-h"
 
 

@@ -42,7 +42,7 @@ def axis(start_us: int, end_us: int, scheme: theme.Scheme | str) -> dict[str, An
         "hoverformat": "%Y-%m-%d %H:%M:%S UTC",
         "tickformatstops": [
             {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
-            {"dtickrange": [60_000, 86_400_000], "value": "%H:%M"},
+            {"dtickrange": [60_000, 86_399_999], "value": "%H:%M"},
             {"dtickrange": [86_400_000, None], "value": "%d %b"},
         ],
     }

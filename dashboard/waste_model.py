@@ -15,7 +15,7 @@ from idlewatt.config import Settings
 from idlewatt.units import US_PER_HOUR
 
 WINDOWS_H: Final[dict[str, int]] = {"24h": 24, "7d": 168}
-ROWS: Final = 50
+ROWS: Final = 15
 BY: Final = ("job", "user", "gpu")
 
 

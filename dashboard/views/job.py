@@ -239,7 +239,7 @@ def header(snapshot: JobSnapshot, found: JobNumbers) -> list[tuple[str, str]]:
     start = None if span is None else span[0]
     end = "not known"
     if snapshot.runs:
-        end = f"runs at {fmt.clock(as_of, start)} UTC"
+        end = f"still runs, {fmt.clock(as_of, start)} UTC"
     elif span is not None:
         end = f"{fmt.clock(span[1], start)} UTC"
     models = sorted({gpu.model for gpu in found.gpus})

@@ -22,9 +22,9 @@ from dashboard.views.job import JobNumbers
 from idlewatt.clock import us_from_utc
 from idlewatt.units import MS_PER_S, US_PER_MS, US_PER_S
 
-COLUMNS_DRAWN: Final = 600
+COLUMNS_DRAWN: Final = 960
 BUCKETS_DRAWN: Final = 480
-STEPS_S: Final[tuple[int, ...]] = (1, 2, 5, 10, 15, 30, 60, 120, 300)
+STEPS_S: Final[tuple[int, ...]] = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60, 90, 120, 180, 300)
 FEW_ROWS: Final = theme.MAX_LINES
 LEFT_PX: Final = 150
 LOOKS: Final = (Look.ACTIVE, Look.EXECUTION_IDLE, Look.DEEP_IDLE, Look.UNKNOWN)

@@ -83,7 +83,12 @@ def _gpu(gpu: GpuNumbers) -> dict[str, Any]:
 
 def plain(text: str) -> str:
     """Return text for a mail or a terminal: no thin spaces, no control characters."""
-    return "".join(c if c.isprintable() else "?" for c in text.translate(_PLAIN))
+    return clean(text).translate(_PLAIN)
+
+
+def clean(text: str) -> str:
+    """Return text without control characters; thin spaces stay, so that units stay in the line."""
+    return "".join(c if c.isprintable() or c == fmt.THIN else "?" for c in text)
 
 
 def text(snapshot: JobSnapshot) -> str:
@@ -92,13 +97,13 @@ def text(snapshot: JobSnapshot) -> str:
     head = plain(view.title(snapshot))
     lines = ["=" * WIDTH, _fit(f"idlewatt job report: {head}", WIDTH), "=" * WIDTH]
     lines += _header(view.header(snapshot, found))
-    lines += ["", *_wrapped(plain(verdict(snapshot, found)), "")]
+    lines += ["", *_wrapped(verdict(snapshot, found), "")]
     if found.seen_ms:
         lines += ["", *_title("Where the GPU time went"), *map(_bar_line, view.bars(found))]
         lines += ["", *_title("GPUs, the idlest first"), *_gpu_lines(found)]
     lines += ["", *_title("What to do")]
     for note in notes(snapshot, found):
-        lines += _wrapped(plain(note), "* ")
+        lines += _wrapped(note, "* ")
     return "\n".join([*lines, "", *_foot(snapshot), "=" * WIDTH]) + "\n"
 
 
@@ -115,9 +120,10 @@ def _title(words: str) -> list[str]:
 
 
 def _wrapped(words: str, mark: str) -> list[str]:
-    return textwrap.wrap(
-        words, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=True
+    lines = textwrap.wrap(
+        clean(words), WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark)
     )
+    return [plain(line) for line in lines]
 
 
 def _fit(words: str, width: int) -> str:
@@ -142,7 +148,7 @@ def _gpu_lines(found: JobNumbers) -> list[str]:
         ]
         longest = fmt.duration(gpu.longest_idle_s) if gpu.longest_idle_s else fmt.NOTHING
         cells = (*shares, fmt.energy(gpu.energy_kwh), fmt.power(gpu.mean_w), longest)
-        lines.append(_gpu_line((_fit(plain(gpu.name), 18), *map(plain, cells))))
+        lines.append(_gpu_line((_fit(plain(gpu.name), 16), *map(plain, cells))))
     rest = len(found.gpus) - GPUS_SHOWN
     if rest > 0:
         lines.append(plain(f"and {fmt.plural(rest, 'GPU')} more that idled less"))
@@ -151,8 +157,8 @@ def _gpu_lines(found: JobNumbers) -> list[str]:
 
 def _gpu_line(cells: Sequence[str]) -> str:
     name, *numbers = cells
-    widths = (7, 7, 7, 8, 9, 8, 13)
-    return f"{name:<18}" + "".join(
+    widths = (8, 8, 8, 8, 10, 8, 13)
+    return f"{name:<17}" + "".join(
         f"{cell:>{width}}" for cell, width in zip(numbers, widths, strict=True)
     )
 
@@ -168,4 +174,4 @@ def _foot(snapshot: JobSnapshot) -> list[str]:
         "links were all quiet for 5 s or more. Empty: the job holds the GPU, and no program runs "
         "on it. Energy is that of the GPU boards; hosts, network and cooling come on top."
     )
-    return _wrapped(plain(words), "")
+    return _wrapped(words, "")

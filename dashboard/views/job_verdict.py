@@ -15,6 +15,7 @@ from dashboard.views.waste import HELD_EMPTY
 MIN_COVERAGE: Final = 0.5
 FULL_COVERAGE: Final = 0.9
 WORTH_A_NOTE: Final = 0.05
+WORTH_SAYING: Final = 0.01
 WORTH_A_NOTE_MS: Final = 300_000
 LONG_WAIT_S: Final = 600
 SHORT_WAIT_S: Final = 120
@@ -58,9 +59,9 @@ def _waste(found: JobNumbers) -> str:
         return f"Its GPUs worked {share} of the time seen: there is little to win."
     time = fmt.share(found.workless_ms / found.seen_ms)
     parts = []
-    if found.ms[IDLE]:
+    if found.share(IDLE) >= WORTH_SAYING:
         parts.append(f"{fmt.gpu_hours(found.ms[IDLE])} execution-idle")
-    if found.ms[HELD_EMPTY]:
+    if found.share(HELD_EMPTY) >= WORTH_SAYING:
         parts.append(f"{fmt.gpu_hours(found.ms[HELD_EMPTY])} held empty")
     of = f"{' and '.join(parts)}, {time} of the time"
     if found.waste_kwh is None or not found.total_kwh:

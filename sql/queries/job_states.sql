@@ -4,30 +4,39 @@
 --     longest_run_s its longest run within the job; counter_kwh is the part that the driver's energy
 --     counter gave; reason is the one behind the longest piece, where there is one
 -- param: job VARCHAR | job_key, cluster:raw_id:attempt
-WITH held AS (
+WITH piece AS (
     SELECT
-        gpu_uuid,
-        min(start_utc) AS start_utc
-    FROM allocation
+        *,
+        coalesce(
+            2 * epoch_ms(first_ts_utc - lag(last_ts_utc) OVER w) >= 3 * obs_ms / samples, true
+        ) AS begins
+    FROM state_energy
     WHERE job_key = $job
-    GROUP BY gpu_uuid
+    WINDOW w AS (PARTITION BY gpu_uuid, state ORDER BY first_ts_utc)
 ),
 
-piece AS (
+numbered AS (
     SELECT
-        i.*,
-        least(
-            i.run_ms, coalesce(epoch_ms(i.last_ts_utc - held.start_utc), i.run_ms)
-        ) AS within_ms,
-        coalesce(
-            lag(i.state) OVER w <> i.state
-            OR 2 * epoch_ms(i.first_ts_utc - lag(i.last_ts_utc) OVER w) >= 3 * i.obs_ms / i.samples,
-            true
-        ) AS begins
-    FROM state_energy AS i
-    LEFT JOIN held ON i.gpu_uuid = held.gpu_uuid
-    WHERE i.job_key = $job
-    WINDOW w AS (PARTITION BY i.gpu_uuid ORDER BY i.first_ts_utc)
+        *,
+        count(*) FILTER (WHERE begins)
+            OVER (PARTITION BY gpu_uuid, state ORDER BY first_ts_utc) AS run
+    FROM piece
+),
+
+longest AS (
+    SELECT
+        gpu_uuid,
+        state,
+        max(run_ms) AS run_ms
+    FROM (
+        SELECT
+            gpu_uuid,
+            state,
+            sum(obs_ms) AS run_ms
+        FROM numbered
+        GROUP BY gpu_uuid, state, run
+    )
+    GROUP BY gpu_uuid, state
 )
 
 SELECT
@@ -44,11 +53,12 @@ SELECT
     coalesce(sum(piece.obs_ms) FILTER (WHERE piece.basis = 'utilisation'), 0)::BIGINT
         AS by_utilisation_ms,
     count(*) FILTER (WHERE piece.begins) AS runs,
-    max(piece.within_ms) / 1e3 AS longest_run_s,
+    any_value(longest.run_ms) / 1e3 AS longest_run_s,
     arg_max(piece.reason, piece.obs_ms) AS reason,
     min(piece.first_ts_utc) AS first_utc,
     max(piece.last_ts_utc) AS last_utc
 FROM piece
+LEFT JOIN longest ON piece.gpu_uuid = longest.gpu_uuid AND piece.state = longest.state
 LEFT JOIN device ON piece.gpu_uuid = device.gpu_uuid
 LEFT JOIN node ON piece.node_id = node.node_id
 GROUP BY piece.gpu_uuid, piece.state

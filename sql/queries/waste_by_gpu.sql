@@ -1,7 +1,7 @@
 -- purpose: which GPUs were execution-idle, the most energy first; whole
 -- grain: one row per GPU with execution-idle time
--- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution;
---     coverage: time with an energy over time known up to the newest analysed second);
+-- units: *_h hours of GPU time, *_kwh kilowatt hours, shares (in execution) and coverage 0-1
+--     (coverage: time with an energy over time known up to the newest analysed second);
 --     all_* are sums over every row, also those beyond the limit
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
@@ -38,7 +38,9 @@ total AS (
         gpu_uuid,
         arg_max(node_id, last_ts_utc) AS node_id,
         count(DISTINCT job_key) FILTER (WHERE state = 'execution_idle') AS jobs,
-        bool_or(basis = 'utilisation') AS by_utilisation,
+        coalesce(
+            sum(obs_ms) FILTER (WHERE state = 'execution_idle' AND basis = 'utilisation'), 0
+        ) AS utilisation_ms,
         sum(obs_ms) AS obs_ms,
         sum(energy_obs_ms) AS energy_obs_ms,
         sum(energy_uj) AS energy_uj,
@@ -57,7 +59,7 @@ SELECT
     node.hostname,
     device.gpu_index,
     device.model,
-    total.by_utilisation,
+    total.utilisation_ms > 0.5 * total.idle_ms AS by_utilisation,
     total.jobs,
     total.idle_ms / 3.6e6 AS execution_idle_h,
     total.idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,

@@ -1,8 +1,8 @@
 -- purpose: whose jobs were execution-idle, the most energy first; whole, with what no job held
 -- grain: one row per user with execution-idle time; user_name NULL: not known; held_by_job false:
 --     GPUs that no job held
--- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution;
---     coverage: time with an energy over time allocated up to the newest analysed second);
+-- units: *_h hours of GPU time, *_kwh kilowatt hours, shares (in execution) and coverage 0-1
+--     (coverage: time with an energy over time allocated up to the newest analysed second);
 --     all_* are sums over every row, also those beyond the limit
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
@@ -45,6 +45,46 @@ allocated AS (
     GROUP BY job.user_name
 ),
 
+piece AS (
+    SELECT
+        user_name,
+        held_by_job,
+        job_key,
+        gpu_uuid,
+        obs_ms,
+        first_ts_utc,
+        coalesce(
+            2 * epoch_ms(first_ts_utc - lag(last_ts_utc) OVER w) >= 3 * obs_ms / samples, true
+        ) AS begins
+    FROM seen
+    WHERE state = 'execution_idle'
+    WINDOW w AS (PARTITION BY job_key, gpu_uuid ORDER BY first_ts_utc)
+),
+
+run AS (
+    SELECT
+        user_name,
+        held_by_job,
+        sum(obs_ms) AS run_ms
+    FROM (
+        SELECT
+            *,
+            count(*) FILTER (WHERE begins)
+                OVER (PARTITION BY job_key, gpu_uuid ORDER BY first_ts_utc) AS number
+        FROM piece
+    )
+    GROUP BY user_name, held_by_job, job_key, gpu_uuid, number
+),
+
+longest AS (
+    SELECT
+        user_name,
+        held_by_job,
+        max(run_ms) AS longest_ms
+    FROM run
+    GROUP BY user_name, held_by_job
+),
+
 total AS (
     SELECT
         user_name,
@@ -56,8 +96,7 @@ total AS (
         sum(energy_uj) AS energy_uj,
         sum(obs_ms) FILTER (WHERE state = 'execution_idle') AS idle_ms,
         sum(energy_uj) FILTER (WHERE state = 'execution_idle') AS idle_uj,
-        sum(energy_uj) FILTER (WHERE state IN ('execution_idle', 'active')) AS execution_uj,
-        max(run_ms) FILTER (WHERE state = 'execution_idle') AS longest_ms
+        sum(energy_uj) FILTER (WHERE state IN ('execution_idle', 'active')) AS execution_uj
     FROM seen
     GROUP BY user_name, held_by_job
     HAVING idle_ms > 0
@@ -72,12 +111,15 @@ SELECT
     total.idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,
     total.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
     total.idle_uj::DOUBLE / nullif(total.execution_uj::DOUBLE, 0) AS energy_share,
-    total.longest_ms / 1e3 AS longest_run_s,
+    longest.longest_ms / 1e3 AS longest_run_s,
     total.energy_obs_ms / greatest(coalesce(allocated.expected_ms, 0), total.obs_ms) AS coverage,
     count(*) OVER () AS all_rows,
     sum(total.idle_ms) OVER () / 3.6e6 AS all_execution_idle_h,
     (sum(total.idle_uj) OVER ())::DOUBLE / 3.6e12 AS all_execution_idle_kwh
 FROM total
+LEFT JOIN longest
+    ON total.held_by_job = longest.held_by_job
+    AND total.user_name IS NOT DISTINCT FROM longest.user_name
 LEFT JOIN allocated
     ON total.held_by_job AND total.user_name IS NOT DISTINCT FROM allocated.user_name
 ORDER BY execution_idle_kwh DESC NULLS LAST, total.user_name, total.held_by_job
