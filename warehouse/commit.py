@@ -16,17 +16,17 @@ import pyarrow as pa
 from idlewatt.clock import us_from_utc
 from idlewatt.columns import GPU_SAMPLE, TABLES, Kind
 from idlewatt.errors import SequenceError, WireError
-from idlewatt.units import US_PER_MS, US_PER_S
+from idlewatt.units import US_PER_S
 from idlewatt.wire import Batch, Table, encode_batch, rows_from_table
 from warehouse import columnar
 from warehouse.dimensions import (
     DIMENSIONS,
     Row,
-    given_up_gap,
     note_hours,
     split_impossible,
     store_rows,
 )
+from warehouse.given_up import Lost, gap_row
 from warehouse.layout import naive
 from warehouse.queries import load
 from warehouse.schema import rows_of
@@ -58,13 +58,14 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Work:
-    """What a group of batches adds up to."""
+    """What a group of batches adds up to; `spans` holds seq, first and last stamp of batches."""
 
     seqs: dict[LaneKey, int] = field(default_factory=dict)
     samples: list[tuple[Batch, Table]] = field(default_factory=list)
     sample_outcomes: list[Outcome] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     gaps: list[tuple[Batch, tuple[int, int]]] = field(default_factory=list)
+    spans: dict[LaneKey, list[tuple[int, int, int]]] = field(default_factory=dict)
     quarantine: list[Row] = field(default_factory=list)
     aside: list[Row] = field(default_factory=list)
 
@@ -81,19 +82,20 @@ class Committer:
     def __init__(self, con: duckdb.DuckDBPyConnection, store: Store) -> None:
         self._store = store
         self._unique = Unique(store.layout)
-        self._seqs: dict[LaneKey, int] = {
-            (node, int(epoch), lane): int(seq)
-            for node, epoch, lane, seq in rows_of(
-                con, "SELECT node_id, epoch, lane, seq FROM ingest_cursor"
-            )
-        }
+        self._seqs: dict[LaneKey, int] = {}
+        self._newest_by_lane: dict[LaneKey, int] = {}
+        for node, epoch, lane, seq, stamp in rows_of(
+            con, "SELECT node_id, epoch, lane, seq, newest_utc FROM ingest_cursor"
+        ):
+            self._seqs[node, int(epoch), lane] = int(seq)
+            if stamp is not None:
+                self._newest_by_lane[node, int(epoch), lane] = us_from_utc(stamp)
         newest = rows_of(con, "SELECT max(ts_utc) FROM gpu_sample")[0][0]
         self.newest_us: int | None = None if newest is None else us_from_utc(newest)
-        self._newest_by_node: dict[str, int] = {}
         self._heard_us: dict[str, int] = {}
         self.superseded = 0
         self.unknown_seen: Counter[str] = Counter()
-        self._pending: tuple[dict[LaneKey, int], dict[str, int]] = ({}, {})
+        self._pending = _Work()
 
     def check_rows(self, batch: Batch) -> None:
         """Refuse rows of another node than the batch's; safe on any thread.
@@ -124,36 +126,37 @@ class Committer:
         work = _Work()
         outcomes = [self._admit(work, batch, given_up) for batch, given_up in group]
         now_us = self._store.clock.now_us()
-        nodes = self._store_samples(con, work, now_us)
-        for batch, span in work.gaps:
-            self._note_given_up(work, batch, span)
+        self._store_samples(con, work, now_us)
+        for batch, seqs in work.gaps:
+            lost = self._lost(work, batch, seqs)
+            work.rows.setdefault("gap", []).append(gap_row(con, lost, now_us))
         for dimension in DIMENSIONS:
             store_rows(con, self._store.layout, dimension, work.rows.get(dimension.wire, []))
         self._store_odd(con, work)
         if work.seqs:
-            self._store_cursors(con, work.seqs, now_us)
-        self._pending = (work.seqs, nodes)
+            self._store_cursors(con, work, now_us)
+        self._pending = work
         return outcomes
 
     def committed(self) -> None:
         """Take over what the last transaction changed; call after its commit."""
-        seqs, nodes = self._pending
-        self._pending = ({}, {})
-        self._seqs.update(seqs)
+        work, self._pending = self._pending, _Work()
+        self._seqs.update(work.seqs)
         now_us = self._store.clock.now_us()
-        for node, _, _ in seqs:
+        for node, _, _ in work.seqs:
             self._heard_us[node] = now_us
-        for node, stamp in nodes.items():
-            self._newest_by_node[node] = max(stamp, self._newest_by_node.get(node, stamp))
+        for key in work.spans:
+            stamp = _last_of(work, key)
+            self._newest_by_lane[key] = max(stamp, self._newest_by_lane.get(key, stamp))
             self.newest_us = max(stamp, self.newest_us or stamp)
 
     def rolled_back(self) -> None:
         """Forget what the last transaction would have changed."""
-        self._pending = ({}, {})
+        self._pending = _Work()
 
     def _admit(self, work: _Work, batch: Batch, given_up: GivenUp) -> Outcome:
         header = batch.header
-        key = (header.node_id, header.epoch, header.lane)
+        key = _lane(batch)
         last = work.seqs.get(key, self._seqs.get(key, 0))
         if header.seq <= last:
             return Outcome(acked=header.seq, duplicate=True)
@@ -220,12 +223,10 @@ class Committer:
         content = json.dumps(values, default=str)
         work.quarantine.append((*self._origin(batch), table, reason, content))
 
-    def _store_samples(
-        self, con: duckdb.DuckDBPyConnection, work: _Work, now_us: int
-    ) -> dict[str, int]:
-        """Insert the samples of the group; return the newest stamp of each node."""
+    def _store_samples(self, con: duckdb.DuckDBPyConnection, work: _Work, now_us: int) -> None:
+        """Insert the samples of the group and note which time each batch covers."""
         if not work.samples:
-            return {}
+            return
         tables = [table for _, table in work.samples]
         samples = columnar.gather(GPU_SAMPLE, tables)
         stamps = columnar.values_i64("ts_utc", tables)
@@ -246,23 +247,16 @@ class Committer:
             self._store.layout,
             {place.hour_us: place.inserted - place.replaced for place in placed if place.inserted},
         )
-        return self._newest(work.samples, stamps, good)
+        self._note_spans(work, stamps, good)
 
-    def _newest(
-        self,
-        samples: list[tuple[Batch, Table]],
-        stamps: columnar.IntArray,
-        good: columnar.BoolArray,
-    ) -> dict[str, int]:
-        newest: dict[str, int] = {}
+    def _note_spans(self, work: _Work, stamps: columnar.IntArray, good: columnar.BoolArray) -> None:
         begin = 0
-        for batch, table in samples:
+        for batch, table in work.samples:
             part = stamps[begin : begin + table.rows][good[begin : begin + table.rows]]
             begin += table.rows
             if len(part):
-                node = batch.header.node_id
-                newest[node] = max(int(part.max()), newest.get(node, 0))
-        return newest
+                span = (batch.header.seq, int(part.min()), int(part.max()))
+                work.spans.setdefault(_lane(batch), []).append(span)
 
     def _screen_samples(
         self, work: _Work, samples: pa.Table, stamps: columnar.IntArray, now_us: int
@@ -297,18 +291,15 @@ class Committer:
             parts.append(fine[np.frombuffer(data.data, "<u2")])
         return np.concatenate(parts)
 
-    def _note_given_up(self, work: _Work, batch: Batch, span: tuple[int, int]) -> None:
-        header = batch.header
-        epoch_us = min(header.epoch * US_PER_MS, self._store.clock.now_us())
-        known = self._newest_by_node.get(header.node_id)
-        start = known + US_PER_S if known is not None else max(epoch_us, MIN_TS_US)
-        table = batch.tables.get("gpu_sample")
-        end = start
-        if table is not None and table.rows:
-            first = int(columnar.values_i64("ts_utc", [table]).min())
-            end = max(start, min(first - US_PER_S, self._store.clock.now_us()))
-        detail = f"{header.lane} batches {span[0]}-{span[1]} of epoch {header.epoch} were given up"
-        work.rows.setdefault("gap", []).append(given_up_gap(header.node_id, (start, end), detail))
+    def _lost(self, work: _Work, batch: Batch, seqs: tuple[int, int]) -> Lost:
+        """Return what is known of batches that were declared lost before `batch`."""
+        header, key = batch.header, _lane(batch)
+        spans = work.spans.get(key, [])
+        before = [last for seq, _, last in spans if seq < header.seq]
+        before += [self._newest_by_lane[key]] if key in self._newest_by_lane else []
+        after = next((first for seq, first, _ in spans if seq == header.seq), None)
+        newest = max(before, default=None)
+        return Lost(header.node_id, header.epoch, header.lane, seqs, newest, after)
 
     def _store_odd(self, con: duckdb.DuckDBPyConnection, work: _Work) -> None:
         for row in work.quarantine:
@@ -316,17 +307,17 @@ class Committer:
         for row in work.aside:
             con.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def _store_cursors(
-        self, con: duckdb.DuckDBPyConnection, seqs: dict[LaneKey, int], now_us: int
-    ) -> None:
-        keys = list(seqs)
+    def _store_cursors(self, con: duckdb.DuckDBPyConnection, work: _Work, now_us: int) -> None:
+        keys = list(work.seqs)
+        newest = [_last_of(work, key) if key in work.spans else None for key in keys]
         table = pa.table(
             {
                 "node_id": pa.array([node for node, _, _ in keys], pa.string()),
                 "epoch": pa.array([epoch for _, epoch, _ in keys], pa.int64()),
                 "lane": pa.array([lane for _, _, lane in keys], pa.string()),
-                "seq": pa.array([seqs[key] for key in keys], pa.int64()),
+                "seq": pa.array([work.seqs[key] for key in keys], pa.int64()),
                 "committed_utc": pa.array([now_us] * len(keys), pa.timestamp("us")),
+                "newest_utc": pa.array(newest, pa.timestamp("us")),
             }
         )
         con.register("cursor_in", table)
@@ -334,6 +325,14 @@ class Committer:
             con.execute(load("statements/cursor_upsert"))
         finally:
             con.unregister("cursor_in")
+
+
+def _lane(batch: Batch) -> LaneKey:
+    return (batch.header.node_id, batch.header.epoch, batch.header.lane)
+
+
+def _last_of(work: _Work, key: LaneKey) -> int:
+    return max(last for _, _, last in work.spans[key])
 
 
 def _printable(word: str) -> bool:

@@ -137,19 +137,6 @@ def _note_allocations(con: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         )
 
 
-def given_up_gap(node_id: str, span_us: tuple[int, int], detail: str) -> Row:
-    """Return the `gap` row for batches that an agent declared lost."""
-    first_us, last_us = span_us
-    values = {
-        "node_id": node_id,
-        "from_utc": first_us,
-        "to_utc": max(first_us, last_us),
-        "reason": "given_up",
-        "detail": detail,
-    }
-    return tuple(values.get(column.name) for column in TABLES["gap"])
-
-
 def note_hours(con: duckdb.DuckDBPyConnection, layout: Layout, deltas: dict[int, int]) -> None:
     """Bump `hour_change` for hours whose rows changed, with how many more or fewer there are."""
     for hour_us, delta in deltas.items():
