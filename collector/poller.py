@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sqlite3
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,6 +35,11 @@ HEARTBEAT: Final = b"."
 TIDY_EVERY: Final = 60
 _STATE: Final = "counters"
 _PR_SET_PDEATHSIG: Final = 1
+SLICE_NS: Final = 100_000
+_SCHED_OTHER: Final = 0
+_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}  # numbers of the system call
+# size, policy, flags, nice, priority, runtime (of a fair task: its slice), deadline, period
+_SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 
 _log = logging.getLogger(__name__)
 
@@ -180,6 +186,23 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
+def ask_for_quick_wakeups() -> bool:
+    """Ask the scheduler for short slices, so that a tick begins sooner on a busy core.
+
+    Return whether it was taken. It needs no right, keeps the process's weight, and so takes nothing
+    from others over time. Linux 6.12 and newer honour it; older ones take it and change nothing.
+    """
+    number = _SCHED_SETATTR.get(os.uname().machine)
+    if number is None:
+        return False
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    fields = (_SCHED_ATTR.size, _SCHED_OTHER, 0, nice, 0, SLICE_NS, 0, 0)
+    try:
+        return bool(ctypes.CDLL(None).syscall(number, 0, _SCHED_ATTR.pack(*fields), 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
 def _stop_at_end_of_input(stop: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 64):
@@ -202,6 +225,7 @@ def run_poller(
         DriverError: the driver cannot be opened, or is gone.
     """
     die_with_parent()
+    ask_for_quick_wakeups()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         # Not from the handler itself: it may interrupt a wait that holds the event's lock.

@@ -18,7 +18,9 @@ import psutil
 import pytest
 
 from collector import agent as agent_module
+from collector import poller as poller_module
 from collector.agent import AgentConfig, Supervisor, TokenFile
+from collector.poller import SLICE_NS
 from collector.spool import FILE_NAME, Spool
 from collector.spooled import Backlog
 from idlewatt.clock import VirtualClock
@@ -326,6 +328,29 @@ def test_once_prints_a_second_and_leaves_nothing(tmp_path: Path) -> None:
     assert len(rows) == 3
     assert rows[0]["sm_active"] == pytest.approx(0.6)
     assert not (tmp_path / "spool").exists()
+
+
+def test_quick_wakeups_are_asked_for_and_the_weight_stays() -> None:
+    code = (
+        "import os, pathlib\n"
+        "from collector.poller import ask_for_quick_wakeups\n"
+        "os.nice(3)\n"
+        "print(ask_for_quick_wakeups(), os.getpriority(os.PRIO_PROCESS, 0))\n"
+        "print(pathlib.Path('/proc/self/sched').read_text())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    taken, nice = done.stdout.split()[:2]
+    assert nice == "3"
+    kernel = tuple(int(word) for word in os.uname().release.split(".")[:2])
+    if kernel < (6, 12) or "se.slice" not in done.stdout or taken == "False":
+        pytest.skip("this kernel does not tell its slices")
+    line = next(line for line in done.stdout.splitlines() if "se.slice" in line)
+    assert int(line.split(":")[1]) == SLICE_NS
+
+
+def test_quick_wakeups_on_a_machine_of_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller_module.os, "uname", lambda: os.uname_result(("", "", "", "", "abc")))
+    assert not poller_module.ask_for_quick_wakeups()
 
 
 def config(folder: Path, url: str = "") -> AgentConfig:
