@@ -95,12 +95,10 @@ def _add_part(
         by_gpu[identity.gpu_uuid].append(reading)
         _learn(gpu, reading)
     placed = {name: _place(result, part, readings, options) for name, readings in by_gpu.items()}
-    interval_ms = (
-        options.interval_ms
-        or part.interval_ms
-        or nominal_interval_ms(placed.values())
-        or DEFAULT_MS
-    )
+    found_ms = nominal_interval_ms(placed.values())
+    interval_ms = options.interval_ms or found_ms or part.interval_ms or DEFAULT_MS
+    if found_ms is not None and not 0.6 < found_ms / interval_ms < 1.5:
+        result.notes.append(report.other_interval(part, found_ms, interval_ms))
     result.interval_ms[part.where] = interval_ms
     repeated = bridged = 0
     for name, readings in by_gpu.items():

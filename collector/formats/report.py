@@ -40,6 +40,15 @@ def grid_notes(result: Import, part: Parsed, counts: tuple[int, int], interval_m
         )
 
 
+def other_interval(part: Parsed, found_ms: int, interval_ms: int) -> str:
+    """Return the note about an interval that was given and is not the file's."""
+    what = "most of them are not used" if found_ms < interval_ms else "there are holes between"
+    return (
+        f"{part.where}: its readings lie {found_ms / 1_000:g} s apart; with an interval of "
+        f"{interval_ms / 1_000:g} s {what}"
+    )
+
+
 def describe(
     result: Import, parts: Sequence[Parsed], gpus: Sequence[Gpu], made: Mapping[str, Made]
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from collector.formats import fields as f
 from collector.formats.model import Format, FormatError, GpuRef, Parsed, Reading
 from collector.formats.smi_csv import clean_bus_id, clean_uuid, set_bit, set_value
 from collector.formats.stamps import parse_stamp
-from collector.formats.tree import Node, from_text, from_xml
+from collector.formats.tree import Node, from_text, from_xml, is_cut
 
 # Column or fact -> where it stands: XML of all versions first, then the text form's labels.
 _PATHS: Final[dict[str, tuple[str, ...]]] = {
@@ -93,18 +94,16 @@ def parse_query_text(text: str, file: str, first_line: int = 1) -> Parsed:
 
 def parse_query_xml(text: str, file: str) -> Parsed:
     """Return the readings of `nvidia-smi -q -x`, repeated or not."""
-    roots, cut = from_xml(text, file)
-    parsed = _parse(roots, Parsed(Format.SMI_XML, file))
-    if cut:
+    parsed = _parse(from_xml(text, file), Parsed(Format.SMI_XML, file))
+    if is_cut(text):
         parsed.skip(1 + text.count("\n"), "the last document is cut")
     return parsed
 
 
-def _parse(roots: list[Node], parsed: Parsed) -> Parsed:
-    if not roots:
-        raise FormatError(f"{parsed.file}: no NVSMI log in it")
-    parsed.snapshot = len(roots) == 1
+def _parse(roots: Iterable[Node], parsed: Parsed) -> Parsed:
+    count = 0
     for tick, root in enumerate(roots):
+        count += 1
         stamp = parse_stamp(root.text("timestamp") or "")
         driver = root.text("driver_version")
         gpus = [node for node in root.children if node.name == "gpu"]
@@ -123,6 +122,10 @@ def _parse(roots: list[Node], parsed: Parsed) -> Parsed:
             parsed.notes.append(
                 f"{parsed.file}: the log says {said} attached GPUs and describes {len(gpus)}"
             )
+    if not count:
+        raise FormatError(f"{parsed.file}: no NVSMI log in it")
+    parsed.snapshot = count == 1
+    parsed.notes = list(dict.fromkeys(parsed.notes))
     return parsed
 
 

@@ -10,14 +10,15 @@ from xml.etree import ElementTree
 
 from collector.formats.model import FormatError
 
-MAX_XML_BYTES: Final = 64 << 20
+MAX_XML_CHARS: Final = 16 << 20
 MAX_DEPTH: Final = 32
-MAX_NODES: Final = 2_000_000
+MAX_NODES: Final = 200_000
 
 _DOCTYPE: Final = re.compile(
     r"<!DOCTYPE\s+nvidia_smi_log\s+SYSTEM\s+\"nvsmi_device(_v\d{1,3})?\.dtd\"\s*>"
 )
 _DECLARATION: Final = re.compile(r"<\?xml[^>]*\?>")
+_BEGIN: Final = "<nvidia_smi_log"
 _END: Final = "</nvidia_smi_log>"
 _NOT_A_WORD: Final = re.compile(r"[^a-z0-9]+")
 
@@ -62,22 +63,28 @@ def normal(name: str) -> str:
     return _NOT_A_WORD.sub("_", name.lower()).strip("_")
 
 
-def from_text(text: str, first_line: int = 1) -> list[Node]:
-    """Return one tree for each `NVSMI LOG` in the output of `nvidia-smi -q`."""
-    roots: list[Node] = []
+def from_text(text: str, first_line: int = 1) -> Iterator[Node]:
+    """Yield one tree for each `NVSMI LOG` in the output of `nvidia-smi -q`.
+
+    Raises:
+        FormatError: one of them is too large.
+    """
+    root: Node | None = None
     stack: list[tuple[int, Node]] = []
     count = 0
     for number, line in enumerate(text.splitlines(), first_line):
         if "NVSMI LOG" in line and line.startswith("="):
-            roots.append(Node("nvidia_smi_log", line=number))
-            stack = [(-1, roots[-1])]
+            if root is not None:
+                yield root
+            root, count = Node("nvidia_smi_log", line=number), 0
+            stack = [(-1, root)]
             continue
         plain = line.strip()
-        if not roots or not plain:
+        if root is None or not plain:
             continue
         count += 1
         if count > MAX_NODES:
-            raise FormatError(f"more than {MAX_NODES} lines in one nvidia-smi -q output")
+            raise FormatError(f"line {number}: more than {MAX_NODES} lines in one NVSMI log")
         indent = len(line) - len(line.lstrip())
         while stack[-1][0] >= indent:
             stack.pop()
@@ -85,7 +92,8 @@ def from_text(text: str, first_line: int = 1) -> list[Node]:
         stack[-1][1].children.append(node)
         if len(stack) < MAX_DEPTH:
             stack.append((indent, node))
-    return roots
+    if root is not None:
+        yield root
 
 
 def _line_node(plain: str, number: int) -> Node:
@@ -97,61 +105,66 @@ def _line_node(plain: str, number: int) -> Node:
     return Node(normal(label), value.strip(), number)
 
 
-def from_xml(text: str, file: str) -> tuple[list[Node], bool]:
-    """Return one tree for each document of `nvidia-smi -q -x`, and whether the last one is cut.
+def from_xml(text: str, file: str) -> Iterator[Node]:
+    """Yield one tree for each document in the output of `nvidia-smi -q -x`.
 
     Entities are never expanded: a document type other than the plain one that nvidia-smi writes
-    is refused, and so is anything too large or too deep.
+    is refused, and so is any document that is too large or too deep. A last document that is cut
+    is left out where it is not the only one.
 
     Raises:
         FormatError: it is no such output, or is refused.
     """
-    if len(text) > MAX_XML_BYTES:
-        raise FormatError(f"{file}: XML of over {MAX_XML_BYTES >> 20} MiB is refused")
     plain = _DOCTYPE.sub("", _DECLARATION.sub("", text))
     if "<!DOCTYPE" in plain or "<!ENTITY" in plain:
         raise FormatError(
             f"{file}: XML with a document type of its own or with entities is refused; "
             "nvidia-smi -q -x writes none"
         )
-    roots: list[Node] = []
-    budget = MAX_NODES
-    line = 1 + text.count("\n", 0, max(text.find("<nvidia_smi_log"), 0))
+    line = 1 + text.count("\n", 0, max(text.find(_BEGIN), 0))
     documents = plain.split(_END)
     for number, part in enumerate(documents):
-        if not part.strip():
-            continue
-        if number == len(documents) - 1 and roots:
-            return roots, "<nvidia_smi_log" in part
-        builder = _Builder(budget)
-        parser = ElementTree.XMLParser(target=builder)  # noqa: S314 - no entities, see above
-        try:
-            begin = part.find("<nvidia_smi_log")
-            parser.feed(part[max(begin, 0) :] + (_END if number < len(documents) - 1 else ""))
-            root = parser.close()
-        except ElementTree.ParseError as exc:
-            raise FormatError(f"{file}: the XML cannot be read: {exc}") from None
-        if not isinstance(root, Node) or root.name != "nvidia_smi_log":
-            raise FormatError(f"{file}: the XML is not the output of nvidia-smi -q -x")
-        budget = builder.budget
+        last = number == len(documents) - 1
+        if last and number:
+            return
+        if len(part) > MAX_XML_CHARS:
+            raise FormatError(f"{file}: an XML document of over {MAX_XML_CHARS >> 20} MiB")
+        root = _document(part[max(part.find(_BEGIN), 0) :] + ("" if last else _END), file)
         root.line = line
         line += part.count("\n")
-        roots.append(root)
-    return roots, False
+        yield root
+
+
+def is_cut(text: str) -> bool:
+    """Return whether XML ends within a document that is not the only one."""
+    _, end, rest = text.rpartition(_END)
+    return bool(end) and _BEGIN in rest
+
+
+def _document(text: str, file: str) -> Node:
+    parser = ElementTree.XMLParser(target=_Builder())  # noqa: S314 - there are no entities
+    try:
+        parser.feed(text)
+        root = parser.close()
+    except ElementTree.ParseError as exc:
+        raise FormatError(f"{file}: the XML cannot be read: {exc}") from None
+    if not isinstance(root, Node) or root.name != "nvidia_smi_log":
+        raise FormatError(f"{file}: the XML is not the output of nvidia-smi -q -x")
+    return root
 
 
 class _Builder:
     """Target of the XML parser: builds nodes, within bounds."""
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
+    def __init__(self) -> None:
+        self._left = MAX_NODES
         self._stack: list[Node] = []
         self._text: list[str] = []
         self._root: Node | None = None
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self.budget -= 1
-        if len(self._stack) >= MAX_DEPTH or self.budget < 0:
+        self._left -= 1
+        if len(self._stack) >= MAX_DEPTH or self._left < 0:
             raise FormatError("XML that is too deep or too large is refused")
         node = Node(tag, attributes.get("id", "") if tag == "gpu" else "")
         if self._stack:

@@ -19,11 +19,12 @@ from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.columns import GPU_SAMPLE
 from idlewatt.config import Settings
 from idlewatt.errors import UsageError
-from idlewatt.units import MS_PER_S, UJ_PER_J
+from idlewatt.units import MS_PER_S, UJ_PER_J, US_PER_S
 
 FAMILIES: Final = ("nvidia-smi", "dcgm", "meter")
 MAX_FILE_BYTES: Final = 1 << 30
 _TIMEOUT_S: Final = 60.0
+_AHEAD_S: Final = 300
 _SHOWN_SKIPPED: Final = 10
 _HEADS: Final = (
     *("gpu_uuid", "identified_by", "rows", "first_utc", "last_utc"),
@@ -35,7 +36,7 @@ _AT: Final = {column.name: place for place, column in enumerate(GPU_SAMPLE)}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="files or folders; before them may stand what "
+        "files", nargs="+", metavar="FILE", help="files, folders or -; before them may stand what "
         "they are: nvidia-smi, dcgm or meter"
     )  # fmt: skip
     parser.add_argument("--zone", help="zone of local times, such as Europe/Berlin or +02:00")
@@ -97,6 +98,9 @@ def _sources(paths: Sequence[str]) -> list[Source]:
 
 def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bytes]]:
     for text in paths:
+        if text == "-":
+            yield Path("standard input"), sys.stdin.buffer.read(MAX_FILE_BYTES)
+            continue
         path = Path(text)
         try:
             files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
@@ -144,6 +148,12 @@ def _start(text: str | None, zone: dt.tzinfo | None) -> dt.datetime | None:
 
 
 def _send(found: Import, settings: Settings, quiet: bool) -> Shipped:
+    newest_us = max((row[_AT["ts_utc"]] for row in found.samples), default=0)
+    if newest_us > SystemClock().now_us() + _AHEAD_S * US_PER_S:
+        raise UsageError(
+            f"the newest reading is of {iso_utc(newest_us)}, which lies in the future; is --zone "
+            "the zone of the machine that wrote the file?"
+        )
     if not found.named:
         raise UsageError(
             "the files do not say which node they are from: give --node-id, or --dry-run to look "
@@ -244,6 +254,8 @@ def as_text(found: Import, shipped: Shipped | None, dry_run: bool) -> Iterator[s
     for name, kind in found.formats.items():
         yield f"{name}: {kind.value}"
     rows = gpus(found)
+    if found.named:
+        yield f"node {found.node_id}"
     if rows:
         yield ""
         yield output.table(_HEADS, [[row.get(head) for head in _HEADS] for row in rows])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -154,3 +155,16 @@ def test_shipping_tries_again_and_gives_up():
         ship("n1", tables, Link(ServerUnreachableError("no")), clock)
     with pytest.raises(IdlewattError, match="another node"):
         ship("n1", tables, Link(Answer(403, error="forbidden")), clock)
+
+
+def test_future_is_not_sent(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text(LOG.replace("2026/07/14", "2092/07/14"))
+    assert main(["import", str(path), "--zone", "UTC", "--node-id", "n1"]) == 2
+    assert "future" in capsys.readouterr().err
+
+
+def test_standard_input(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert main(["import", "-", "--zone", "UTC", "--dry-run"]) == 0
+    assert "standard input: nvidia-smi-csv" in capsys.readouterr().out

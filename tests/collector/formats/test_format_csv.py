@@ -274,11 +274,9 @@ def test_held_time_survives_drift(kit):
     header = "timestamp, uuid, clocks_event_reasons_counters.sw_power_cap [us]"
     lines = []
     for n in range(120):
-        at_ms = round(n * 1020)
-        lines.append(
-            f"2026/07/14 08:{at_ms // 60000:02}:{at_ms // 1000 % 60:02}.{at_ms % 1000:03}, GPU-aaaa, "
-            f"{round(n * 510_000)} us"
-        )
+        minute, ms = divmod(n * 1020, 60_000)
+        stamp = f"2026/07/14 08:{minute:02}:{ms // 1000:02}.{ms % 1000:03}"
+        lines.append(f"{stamp}, GPU-aaaa, {n * 510_000} us")
     rows = kit.rows(kit.read(log(*lines, header=header)))
     held = [row["throttle_power_us"] for row in rows]
     assert set(held) == {None, 510_000}

@@ -198,3 +198,9 @@ def test_every_start_in_the_night_gives_an_unbroken_series(kit, offset_s):
     stamps = [t.astimezone(zone).strftime("%Y/%m/%d %H:%M:%S.000") for t in truth]
     rows = kit.rows(kit.read(log(*stamps), zone="Europe/Berlin"))
     assert [row["ts_utc"] for row in rows] == [int(t.timestamp()) * 1_000_000 for t in truth]
+
+
+@pytest.mark.parametrize(("interval_ms", "words"), [(1_000, "holes"), (30_000, "not used")])
+def test_interval_that_is_not_the_files_is_pointed_out(kit, interval_ms, words):
+    found = kit.read(log(*series("2026/07/14 08:00:00", 20, 5)), interval_ms=interval_ms)
+    assert any("lie 5 s apart" in note and words in note for note in found.notes)
