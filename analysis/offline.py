@@ -19,12 +19,14 @@ from analysis.offline_series import Series, power_mw, series
 from analysis.runs import Intervals, Runs, raw_runs, stitch, take
 from analysis.shares import StateTotal, shares, totals
 from idlewatt.model import Basis, EnergySource, State, Thresholds
-from idlewatt.units import US_PER_MS
+from idlewatt.units import MS_PER_S, US_PER_MS
 
 MOMENT_ROWS: Final = 2
 """Up to so many readings of a GPU are moments, not a time line."""
 
 KEPT_RUNS: Final = 10
+LONG_MS: Final = 5 * 60 * MS_PER_S
+"""From here on a run is a wait of a program, and not a pause between two pieces of work."""
 KEPT_MOMENTS: Final = 64
 
 
@@ -111,39 +113,6 @@ def _no_totals() -> Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuResult:
-    """One GPU.
-
-    Attributes:
-        gpu: which.
-        totals: its time and energy.
-        first_us: begin of its first reading's interval.
-        last_us: stamp of its last reading.
-        interval_ms: nominal interval, the most frequent one.
-        mean_w: mean power over the time that has an energy.
-        peak_w: highest reading.
-        peak_us: when.
-        limit_w: highest enforced limit.
-        sources: where its energy comes from, by time.
-        idle_runs: number of execution-idle runs.
-        idle_median_s: their median length.
-    """
-
-    gpu: Gpu
-    totals: Totals
-    first_us: int
-    last_us: int
-    interval_ms: int
-    mean_w: float | None
-    peak_w: float | None
-    peak_us: int | None
-    limit_w: float | None
-    sources: tuple[EnergySource, ...]
-    idle_runs: int
-    idle_median_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class IdleRun:
     """A stretch in which a program held a GPU and did nothing.
 
@@ -165,6 +134,45 @@ class IdleRun:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuResult:
+    """One GPU.
+
+    Attributes:
+        gpu: which.
+        totals: its time and energy.
+        first_us: begin of its first reading's interval.
+        last_us: stamp of its last reading.
+        interval_ms: nominal interval, the most frequent one.
+        mean_w: mean power over the time that has an energy.
+        peak_w: highest reading.
+        peak_us: when.
+        limit_w: highest enforced limit.
+        sources: where its energy comes from, by time.
+        idle_runs: number of execution-idle runs.
+        idle_median_s: their median length.
+        idle_long_ms: time in the runs of `LONG_MS` or more.
+        idle_long_uj: energy of those; None where none is known.
+        longest: the longest run.
+    """
+
+    gpu: Gpu
+    totals: Totals
+    first_us: int
+    last_us: int
+    interval_ms: int
+    mean_w: float | None
+    peak_w: float | None
+    peak_us: int | None
+    limit_w: float | None
+    sources: tuple[EnergySource, ...]
+    idle_runs: int
+    idle_median_s: float | None
+    idle_long_ms: int
+    idle_long_uj: int | None
+    longest: IdleRun | None
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A single reading: what a GPU was doing at that moment, without the length rule.
 
@@ -176,6 +184,7 @@ class Moment:
         reason: why it is unknown.
         power_w: as read.
         util_gpu_pct: as read.
+        util_mem_pct: as read.
         mem_used_mib: as read.
     """
 
@@ -186,6 +195,7 @@ class Moment:
     reason: str | None
     power_w: float | None
     util_gpu_pct: int | None
+    util_mem_pct: int | None
     mem_used_mib: int | None
 
 
@@ -266,7 +276,7 @@ def analyse(samples: Samples, thresholds: Thresholds | None = None) -> Offline:
             for code in range(len(samples.gpus))
         ),
         totals=_totals(ours, int(spans[counted].sum())),
-        runs=() if moments else _longest(samples, pieces),
+        runs=() if moments else _longest(_all_runs(samples.gpus, pieces)),
         moments=_moments(samples, kind, counts) if moments else (),
         series=None if moments else series(samples, np.repeat(pieces.state, pieces.samples)),
         findings=findings(samples, kind),
@@ -325,7 +335,8 @@ def _gpu(samples: Samples, code: int, pieces: Intervals, span_ms: int) -> GpuRes
     limits = limit.values[mine][limit.present()[mine]] if limit is not None else np.zeros(0)
     at = int(np.argmax(np.where(power.present(), power.values, -1)))
     known = bool(power.present().any())
-    lengths_ms = _run_lengths(pieces)
+    runs = _all_runs(samples.gpus, pieces)
+    long = [run for run in runs if run.length_ms >= LONG_MS]
     all_ = _totals(pieces, span_ms)
     energy_uj = all_.energy_uj
     source = rows.energy_source[mine]
@@ -340,8 +351,11 @@ def _gpu(samples: Samples, code: int, pieces: Intervals, span_ms: int) -> GpuRes
         int(rows.ts_us[mine][at]) if known else None,
         float(limits.max()) / 1_000 if len(limits) else None,
         tuple(name for number, name in enumerate(ENERGY_SOURCES) if (source == number).any()),
-        len(lengths_ms),
-        float(np.median(lengths_ms)) / 1_000 if len(lengths_ms) else None,
+        len(runs),
+        float(np.median([run.length_ms for run in runs])) / MS_PER_S if runs else None,
+        sum(run.length_ms for run in long),
+        _sum_known([run.energy_uj for run in long]),
+        max(runs, key=lambda run: run.length_ms, default=None),
     )
 
 
@@ -355,40 +369,35 @@ def _first_of_runs(idle: Intervals) -> IntArray:
     return np.flatnonzero(new).astype(np.int64, copy=False)
 
 
-def _idle(pieces: Intervals) -> Intervals:
-    return take(pieces, pieces.state == STATES.index(State.EXECUTION_IDLE))
-
-
-def _run_lengths(pieces: Intervals) -> IntArray:
-    idle = _idle(pieces)
-    first = _first_of_runs(idle)
-    return np.add.reduceat(idle.obs_ms, first) if len(first) else first
-
-
-def _longest(samples: Samples, pieces: Intervals) -> tuple[IdleRun, ...]:
-    idle = _idle(pieces)
+def _all_runs(gpus: Sequence[Gpu], pieces: Intervals) -> list[IdleRun]:
+    """Return the whole execution-idle runs, in the order of the pieces."""
+    idle = take(pieces, pieces.state == STATES.index(State.EXECUTION_IDLE))
     first = _first_of_runs(idle)
     if not len(first):
-        return ()
+        return []
     last = np.append(first[1:], len(idle)) - 1
-    length_ms = np.add.reduceat(idle.obs_ms, first)
-    found = []
-    for at in np.argsort(-length_ms, kind="stable")[:KEPT_RUNS]:
-        part = slice(int(first[at]), int(last[at]) + 1)
-        begin = first[at]
-        interval_ms = int(idle.obs_ms[begin]) // int(idle.samples[begin])
-        known = idle.energy_seen[:, part].any()
-        found.append(
-            IdleRun(
-                samples.gpus[idle.gpu[begin]],
-                int(idle.first_us[begin]) - interval_ms * US_PER_MS,
-                int(idle.last_us[last[at]]),
-                int(length_ms[at]),
-                int(idle.energy_uj[:, part].sum()) if known else None,
-                VERDICTS[idle.kind[begin]].basis,
-            )
+    interval_ms = idle.obs_ms[first] // idle.samples[first]
+    energy_uj = np.add.reduceat(idle.energy_uj.sum(axis=0), first)
+    known = np.add.reduceat(idle.energy_seen.any(axis=0), first)
+    columns = (
+        idle.gpu[first],
+        idle.first_us[first] - interval_ms * US_PER_MS,
+        idle.last_us[last],
+        np.add.reduceat(idle.obs_ms, first),
+        idle.kind[first],
+        energy_uj,
+        known,
+    )
+    return [
+        IdleRun(gpus[gpu], begin, end, ms, uj if seen else None, VERDICTS[kind].basis)
+        for gpu, begin, end, ms, kind, uj, seen in zip(
+            *(column.tolist() for column in columns), strict=True
         )
-    return tuple(found)
+    ]
+
+
+def _longest(runs: list[IdleRun]) -> tuple[IdleRun, ...]:
+    return tuple(sorted(runs, key=lambda run: -run.length_ms)[:KEPT_RUNS])
 
 
 def _by_length(runs: Runs, counted: BoolArray) -> tuple[Length, ...]:
@@ -398,8 +407,7 @@ def _by_length(runs: Runs, counted: BoolArray) -> tuple[Length, ...]:
 
 def _moments(samples: Samples, kind: CodeArray, counts: IntArray) -> tuple[Moment, ...]:
     rows, power = samples.rows, power_mw(samples, slice(None))
-    utilisation = samples.columns.get("util_gpu_pct")
-    memory = samples.columns.get("mem_used_mib")
+    read = [samples.columns.get(name) for name in ("util_gpu_pct", "util_mem_pct", "mem_used_mib")]
     found = []
     for at in range(min(int(counts.sum()), KEPT_MOMENTS)):
         verdict = VERDICTS[kind[at]]
@@ -412,8 +420,7 @@ def _moments(samples: Samples, kind: CodeArray, counts: IntArray) -> tuple[Momen
                 verdict.basis,
                 verdict.reason,
                 None if read_mw is None else read_mw / 1_000,
-                _value(utilisation, at),
-                _value(memory, at),
+                *(_value(column, at) for column in read),
             )
         )
     return tuple(found)

@@ -75,6 +75,7 @@ def _gpu(item: GpuResult) -> dict[str, Any]:
         "energy_sources": [source.value for source in item.sources],
         "execution_idle_runs": item.idle_runs,
         "execution_idle_median_s": item.idle_median_s,
+        "execution_idle_long_s": item.idle_long_ms / MS_PER_S,
         **_totals(item.totals),
     }
 
@@ -99,6 +100,7 @@ def _moment(moment: Moment) -> dict[str, Any]:
         "reason": moment.reason,
         "power_w": moment.power_w,
         "util_gpu_pct": moment.util_gpu_pct,
+        "util_mem_pct": moment.util_mem_pct,
         "mem_used_mib": moment.mem_used_mib,
     }
 

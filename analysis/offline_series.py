@@ -14,7 +14,7 @@ from analysis.offline_rows import Samples
 from idlewatt.units import US_PER_MS, US_PER_S
 
 MOST_BUCKETS: Final = 720
-MOST_CELLS: Final = 4_800
+MOST_CELLS: Final = 4_000
 """Buckets of all GPUs together: keeps a page small, however many GPUs there are."""
 MOST_GPUS: Final = 16
 _LADDER_S: Final = (

@@ -33,7 +33,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("sample this node's GPUs each second and ship the samples", "sim"),
     "serve": ("the server: ingest, warehouse, analysis, web app", "server"),
     "sql": ("ask the running server in SQL", "server"),
-    "analyze": ("run an analysis over a period", "server"),
+    "analyze": ("what GPUs did: on a log file you have, or over a period of the server", "server"),
     "import": ("files of other tools, as samples: nvidia-smi, dcgm-exporter, meters", "server"),
     "report": ("what happened to one job, as a page of text", "server"),
     "token": ("create and list the tokens of nodes", "server"),

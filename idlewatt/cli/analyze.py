@@ -1,4 +1,4 @@
-"""`idlewatt analyze`: run an analysis over a period, by the running server or on a data folder."""
+"""`idlewatt analyze`: on log files; or over a period, by the running server or on a data folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any, Final
 from idlewatt.cli import output
 from idlewatt.clock import Clock, SystemClock, iso_utc, us_from_utc
 from idlewatt.config import Settings
-from idlewatt.errors import IdlewattError, ServerUnreachableError, UsageError
+from idlewatt.errors import IdlewattError, MissingExtraError, ServerUnreachableError, UsageError
 from idlewatt.units import US_PER_S
 
+POWER_STATES: Final = "power-states"
 _TIMEOUT_S: Final = 900
 _AGO: Final = re.compile(r"(\d+)([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -24,53 +25,99 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
-    parser.add_argument("analysis", choices=["power-states"], help="which analysis")
     parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="FILE",
+        help="log files or folders of them (no server needed); or the word power-states for a "
+        "period of the server",
+    )
+    parser.add_argument(
+        "--min-interval-s",
+        type=int,
+        metavar="S",
+        help="a low run this long is execution-idle (default 5); on a server, another value than "
+        "the setting stores nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _file_arguments(parser.add_argument_group("files"))
+    _server_arguments(parser.add_argument_group("power-states of a server"))
+    parser.usage = (
+        "idlewatt analyze FILE... [--html OUT.html] [--zone ZONE] [--json] ...\n"
+        "       idlewatt analyze power-states [--from TIME] [--to TIME] [--json] ..."
+    )
+    parser.epilog = (
+        "examples, on files:\n"
+        "  idlewatt analyze gpus.csv\n"
+        "  idlewatt analyze gpus.csv --zone Europe/Berlin --html report.html --price 0.30\n"
+        "  idlewatt analyze node1.csv node2.csv --min-interval-s 10 --json\n"
+        "  nvidia-smi -q -x > now.xml; idlewatt analyze now.xml\n"
+        "examples, on a server:\n"
+        "  idlewatt analyze power-states --from 24h\n"
+        "  idlewatt analyze power-states --from 2026-02-04 --to 2026-02-05T12:00 --json\n"
+        "  idlewatt analyze power-states --from 6h --min-interval-s 10\n"
+        "  idlewatt analyze power-states --data-dir ./idlewatt-data --dry-run"
+    )
+    parser.set_defaults(flag_settings={"url": "query.url", "price": "report.price_per_kwh"})
+
+
+def _file_arguments(group: Any) -> None:
+    group.add_argument("--html", type=Path, metavar="OUT.html", help="write a page as well")
+    group.add_argument(
+        "--zone", help="zone of the file's times, such as UTC, Europe/Berlin or +02:00"
+    )
+    group.add_argument("--price", type=float, metavar="P", help="price of a kWh")
+    group.add_argument("--node-id", metavar="ID", help="node that the GPUs belong to")
+    group.add_argument(
+        "--interval", type=float, metavar="S", help="nominal interval; found from the times"
+    )
+    group.add_argument("--fields", metavar="A,B", help="fields of CSV without a header")
+    group.add_argument("--start", metavar="TIME", help="time of the first reading, if not dated")
+
+
+def _server_arguments(group: Any) -> None:
+    group.add_argument(
         "--from",
         dest="from_time",
         default="24h",
         metavar="TIME",
         help="first stamp: UTC time, or how long ago (default 24h)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--to",
         dest="to_time",
         default="now",
         metavar="TIME",
         help="first stamp after (default now)",
     )
-    parser.add_argument(
-        "--min-interval-s",
-        type=int,
-        metavar="S",
-        help="a low run this long is execution-idle; another value than the setting stores nothing",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="leave stored results as they are")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--url", help="server to ask (setting query.url)")
-    parser.add_argument(
+    group.add_argument("--dry-run", action="store_true", help="leave stored results as they are")
+    group.add_argument("--url", help="server to ask (setting query.url)")
+    group.add_argument(
         "--data-dir", type=Path, help="open this warehouse itself; only where no server owns it"
     )
-    parser.epilog = (
-        "examples:\n"
-        "  idlewatt analyze power-states --from 24h\n"
-        "  idlewatt analyze power-states --from 2026-02-04 --to 2026-02-05T12:00 --json\n"
-        "  idlewatt analyze power-states --from 6h --min-interval-s 10\n"
-        "  idlewatt analyze power-states --data-dir ./idlewatt-data --dry-run"
-    )
-    parser.set_defaults(flag_settings={"url": "query.url"})
 
 
 def run(args: argparse.Namespace, settings: Settings, clock: Clock | None = None) -> int:
     """Run the analysis, print its figures and return the exit code."""
-    clock = clock or SystemClock()
+    if args.min_interval_s is not None and args.min_interval_s < 1:
+        raise UsageError("--min-interval-s is at least 1")
+    if args.what == [POWER_STATES]:
+        return _run_period(args, settings, clock or SystemClock())
+    try:
+        from idlewatt.cli.analyze_offline import run as run_files
+    except ModuleNotFoundError as exc:
+        if exc.name != "numpy":
+            raise
+        raise MissingExtraError("analyze FILE", "analyze", exc.name) from exc
+    return run_files(args, settings)
+
+
+def _run_period(args: argparse.Namespace, settings: Settings, clock: Clock) -> int:
     now_us = clock.now_us()
     from_us = parse_time(args.from_time, now_us, "--from")
     to_us = parse_time(args.to_time, now_us, "--to")
     if to_us <= from_us:
         raise UsageError("the period is empty: --to must be later than --from")
-    if args.min_interval_s is not None and args.min_interval_s < 1:
-        raise UsageError("--min-interval-s is at least 1")
     asked: dict[str, Any] = {
         "from_us": from_us,
         "to_us": to_us,
