@@ -18,6 +18,7 @@ from idlewatt.units import MS_PER_S
 WIDTH: Final = 80
 BAR: Final = 26
 GPUS_SHOWN: Final = 32
+NAME_WIDTH: Final = 16
 _PLAIN: Final = str.maketrans({fmt.THIN: " ", fmt.NOTHING: "-"})
 
 
@@ -148,11 +149,17 @@ def _gpu_lines(found: JobNumbers) -> list[str]:
         ]
         longest = fmt.duration(gpu.longest_idle_s) if gpu.longest_idle_s else fmt.NOTHING
         cells = (*shares, fmt.energy(gpu.energy_kwh), fmt.power(gpu.mean_w), longest)
-        lines.append(_gpu_line((_fit(plain(gpu.name), 16), *map(plain, cells))))
+        lines.append(_gpu_line((_gpu_name(gpu), *map(plain, cells))))
     rest = len(found.gpus) - GPUS_SHOWN
     if rest > 0:
         lines.append(plain(f"and {fmt.plural(rest, 'GPU')} more that idled less"))
     return lines
+
+
+def _gpu_name(gpu: GpuNumbers) -> str:
+    """Return node and number; of a long name the end goes, never the number."""
+    number = gpu.name.removeprefix(gpu.node)
+    return plain(_fit(gpu.node, NAME_WIDTH - len(number)) + number)
 
 
 def _gpu_line(cells: Sequence[str]) -> str:
