@@ -121,6 +121,8 @@ def read(sources: Sequence[Source], options: Options | None = None) -> Import:
         result.findings += item.findings
         result.skipped += item.skipped
         result.skipped_count += item.skipped_count
+        if not (item.readings or item.power or item.windows):
+            result.notes.append(f"{item.where}: it has a header and no readings")
         if item.unused:
             result.notes.append(_unused(item))
     build.samples(result, parsed, options)

@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from collector.formats.importing import Import
 
 _AT: Final = {column.name: place for place, column in enumerate(GPU_SAMPLE)}
+_DCGM_NAMES: Final = {
+    "memory.used": ("DCGM_FI_DEV_FB_USED",),
+    "utilization.gpu": ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"),
+    "utilization.memory": ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_MEM_COPY_UTIL"),
+    "power.draw.average": ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
+    "enforced.power.limit": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT",),
+}
+_COLUMNS_OF: Final = {
+    "memory.used": frozenset({"mem_used_mib"}),
+    "utilization.gpu": frozenset({"util_gpu_pct"}),
+    "utilization.memory": frozenset({"util_mem_pct"}),
+    "power.draw.average": frozenset({"power_avg_mw", "power_draw_mw"}),
+    "power.draw.instant": frozenset({"power_inst_mw", "power_draw_mw"}),
+    "enforced.power.limit": frozenset({"power_limit_mw"}),
+}
+"""What a field gives; none is asked for that the device has refused."""
+
 _RULES: Final = {
     "pci": "PCI address (the file has no usable UUID); the name holds on this node only",
     "index": "index (the file has neither UUID nor PCI address); it may change with a boot",
@@ -185,7 +202,7 @@ def _advise(
 ) -> None:
     """Say which fields would have made more of the recording."""
     rows = [row for item in made.values() for row in item.rows]
-    csv = any(part.format is Format.SMI_CSV for part in parts)
+    formats = {part.format for part in parts}
     wanted = []
     unknown = sum(row[_AT["resident"]] is None for row in rows)
     contradicting = sum(len(item.contradicting) for item in made.values())
@@ -208,8 +225,25 @@ def _advise(
         wanted.append("uuid")
     if not any("model" in gpu.facts for gpu in gpus):
         wanted.append("name")
-    if wanted:
-        fields = ",".join(wanted)
-        result.advice.append(
-            f"next time add to --query-gpu: {fields}" if csv else f"next time record also: {fields}"
-        )
+    refused = {name for gpu in gpus for name in gpu.absent if name not in gpu.seen}
+    fields = [
+        field
+        for field in ",".join(wanted).split(",")
+        if field and not refused & _COLUMNS_OF.get(field, frozenset())
+    ]
+    sentence = _in_words(fields, formats)
+    if sentence:
+        result.advice.append(sentence)
+
+
+def _in_words(wanted: Sequence[str], formats: set[Format]) -> str:
+    """Return the sentence about the fields, in the words of the tool that wrote the files."""
+    if formats == {Format.DCGM}:
+        fields = [name for field in wanted for name in _DCGM_NAMES.get(field, ())]
+        words = ", ".join(dict.fromkeys(fields))
+        return f"next time add to the metrics of dcgm-exporter: {words}" if words else ""
+    if not wanted:
+        return ""
+    if formats & {Format.SMI_CSV}:
+        return f"next time add to --query-gpu: {','.join(wanted)}"
+    return f"next time record a log with --query-gpu that has also: {','.join(wanted)}"

@@ -227,6 +227,11 @@ def set_bit(reading: Reading, name: str, cell: str) -> None:
 
 def _count_processes(parsed: Parsed) -> None:
     """Join the lines of a list of processes: one reading a GPU and moment, with their number."""
+    if any(reading.gpu == GpuRef() for reading in parsed.readings):
+        raise FormatError(
+            f"{parsed.file}: a list of processes that does not say on which GPU they are; record "
+            "again with gpu_uuid among the fields"
+        )
     found: dict[object, Reading] = {}
     for reading in parsed.readings:
         kept = found.setdefault((reading.stamp, reading.gpu), reading)

@@ -80,6 +80,7 @@ def test_xml_of_every_schema(captures, kit, name, power, source, resident, utili
     reasons = kit.capabilities(found)
     assert all(reasons[column] is None for column in ("sm_clock_mhz", "temp_gpu_c", "pstate"))
     if name == "quadro-p400":
+        assert not found.advice  # it has no power reading to ask for
         assert reasons["power_avg_mw"] == "unsupported"
     if name == "a100-sxm4-v12":
         assert reasons["util_gpu_pct"] == "unsupported"

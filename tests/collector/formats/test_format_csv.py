@@ -281,3 +281,14 @@ def test_held_time_survives_drift(kit):
     held = [row["throttle_power_us"] for row in rows]
     assert set(held) == {None, 510_000}
     assert held.count(None) == 1 + len(rows) - 120  # the first one, and the ticks jumped over
+
+
+def test_processes_of_nobodys_gpu_are_refused(kit):
+    with pytest.raises(FormatError, match="gpu_uuid"):
+        kit.read("timestamp, pid, used_gpu_memory [MiB]\n2026/07/14 08:00:00.0, 12, 500 MiB\n")
+
+
+def test_header_alone_is_said_to_be_empty(kit):
+    found = kit.read(HEADER + "\n")
+    assert not found.samples
+    assert any("no readings" in note for note in found.notes)

@@ -226,3 +226,9 @@ def test_drifting_scrapes_with_a_counter_keep_every_joule(kit):
     assert all(row["energy_uj"] > 300_000_000 for row in rows)
     total_j = sum(row["energy_uj"] for row in rows[1:]) / 1e6
     assert total_j == pytest.approx(299 * 1.02 * 400, rel=0.005)
+
+
+def test_advice_is_in_the_exporters_words(kit):
+    found = kit.read("# 2026-07-14T08:00:00Z\n" + scrape(DEV_GPU_UTIL=3))
+    assert "DCGM_FI_DEV_FB_USED" in found.advice[0]
+    assert "memory.used" not in found.advice[0]
