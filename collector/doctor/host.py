@@ -110,8 +110,9 @@ def _word_after(path: Path, key: str) -> str | None:
 
 def probe_spool(folder: Path, max_mib: int, now_s: float | None = None) -> SpoolFacts:
     """Return how the spool's folder is; one small file is written there and removed."""
+    folder = folder.absolute()
     facts = SpoolFacts(str(folder), max_mib=max_mib)
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     facts = replace(facts, kind=_file_system(there))
     with contextlib.suppress(OSError):
         facts = replace(facts, free_bytes=shutil.disk_usage(there).free)
@@ -216,11 +217,11 @@ def probe_token(file: str, given: str) -> tuple[TokenFacts, str]:
     """Return what is known about the token, and the token."""
     if not file:
         return TokenFacts(present=bool(given)), given
-    path = Path(file).expanduser()
+    path = Path(file).expanduser().absolute()
     try:
         token = path.read_text("utf-8").strip()
         mode = path.stat().st_mode & 0o777
     except (OSError, UnicodeDecodeError) as exc:
         words = getattr(exc, "strerror", None) or str(exc)
-        return TokenFacts(file, error=f"token file {path} cannot be read: {words}"), ""
+        return TokenFacts(str(path), error=f"token file {path} cannot be read: {words}"), ""
     return TokenFacts(str(path), mode=mode, present=bool(token)), token

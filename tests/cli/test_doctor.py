@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from collector.doctor.checks import check
@@ -204,6 +206,33 @@ def test_the_report_for_programs_names_the_gpu() -> None:
     listed: Any = found["findings"]
     assert {one["gpu_uuid"] for one in listed} == {None, "GPU-a"}
     json.dumps(found)
+
+
+def test_troubleshooting_quotes_what_the_agent_really_says() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "troubleshooting.md").read_text("utf-8")
+    sources = "".join(path.read_text("utf-8") for path in (root / "collector").rglob("*.py"))
+    sources += Path(pynvml.__file__).read_text("utf-8")
+    asked = page.partition("## A node does not appear")[2].partition("## A column is NULL")[0]
+    quoted = re.findall(r"^\| `([^`]+)`", asked, re.MULTILINE)
+    assert len(quoted) >= 12
+    for phrase in quoted:
+        parts = re.split(r"…|\b[NAB]\b|http://|30 s|GPU-|: NVML Shared.*", phrase)
+        longest = max(parts, key=len).strip()
+        assert longest in sources, phrase
+
+
+def test_troubleshooting_knows_every_reason_of_a_gap() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "troubleshooting.md").read_text("utf-8")
+    listed = set(re.findall(r"`(\w+)`", page.partition("## There are gaps")[2].partition("## ")[0]))
+    used = set()
+    for path in (root / "collector").glob("*.py"):
+        text = path.read_text("utf-8")
+        used |= set(re.findall(r'gap_row\([^"]*"(\w+)"', text))
+        used |= set(re.findall(r'Missed\([^"()]*(?:\([^()]*\)[^"()]*)*"(\w+)"', text))
+    assert {"agent_down", "spool_full", "spool_error", "driver"} <= used
+    assert used <= listed
 
 
 # ── the verb ────────────────────────────────────────────────────────────────────────────────────
