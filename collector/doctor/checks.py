@@ -106,6 +106,12 @@ def check_rights(rights: RightsFacts) -> Iterator[Finding]:
         if root
         else "",
     )
+    if rights.closed_nodes:
+        yield fail(
+            "rights.devices",
+            f"may not open {', '.join(rights.closed_nodes)}",
+            "the user needs read and write access (file mode, group, cgroup or container)",
+        )
     if rights.profiling_restricted and not rights.sys_admin:
         yield warn(
             "rights.profiling",

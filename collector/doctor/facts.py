@@ -100,12 +100,14 @@ class RightsFacts:
         sys_admin: whether it has CAP_SYS_ADMIN.
         profiling_restricted: whether the driver keeps profiling for administrators.
         open_files: limit of open files.
+        closed_nodes: device files of the driver that may not be opened.
     """
 
     uid: int
     sys_admin: bool | None = None
     profiling_restricted: bool | None = None
     open_files: int | None = None
+    closed_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

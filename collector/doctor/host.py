@@ -78,13 +78,18 @@ def probe_software() -> SoftwareFacts:
     return SoftwareFacts(sys.version_info[:3], versions)
 
 
-def probe_rights(proc: Path = Path("/proc")) -> RightsFacts:
+def probe_rights(proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> RightsFacts:
     """Return what this process may do."""
     return RightsFacts(
         uid=os.geteuid(),
         sys_admin=_sys_admin(proc / "self" / "status"),
         profiling_restricted=_restricted(proc / "driver" / "nvidia" / "params"),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        closed_nodes=tuple(
+            str(node)
+            for node in (dev / "nvidiactl", *sorted(dev.glob("nvidia[0-9]*")))
+            if node.exists() and not os.access(node, os.R_OK | os.W_OK)
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from collector.doctor import driver, host, server
 from collector.doctor.checks import check
-from collector.doctor.facts import DriverFacts, Facts, ServerFacts, SpoolFacts, Trouble
+from collector.doctor.facts import DriverFacts, Facts, ServerFacts, SpoolFacts, TokenFacts, Trouble
 from collector.doctor.findings import Finding, Status
 from collector.identity import machine_id
 from idlewatt.cli import drivers, output
@@ -20,7 +20,7 @@ from idlewatt.clock import SystemClock, iso_utc
 from idlewatt.config import Settings
 from idlewatt.errors import ConfigError
 
-SPOOL_DEADLINE_S: Final = 10.0
+FILE_DEADLINE_S: Final = 10.0
 SERVER_DEADLINE_S: Final = 15.0
 _SLACK_S: Final = 5.0
 _WIDEST: Final = 110
@@ -94,8 +94,10 @@ def gather(args: argparse.Namespace, settings: Settings) -> Facts:
     """Return what is found, with a bound on every wait."""
     folder, max_mib = settings.path("agent.spool_dir"), settings.integer("agent.spool_max_mib")
     url, clock = settings.text("agent.server_url"), SystemClock()
-    token_facts, token = host.probe_token(
-        settings.text("agent.token_file"), settings.text("agent.token")
+    file, given = settings.text("agent.token_file"), settings.text("agent.token")
+    no_token = TokenFacts(file, error=f"token file {file} does not answer"), ""
+    token_facts, token = host.Asked(lambda: host.probe_token(file, given)).result(
+        FILE_DEADLINE_S, no_token
     )
     argv = child_argv(args, settings)
     asked_driver = host.Asked(lambda: driver.ask_child(argv, args.deadline))
@@ -103,7 +105,7 @@ def gather(args: argparse.Namespace, settings: Settings) -> Facts:
     asked_spool = host.Asked(lambda: host.probe_spool(folder, max_mib))
     late = ServerFacts(url, error=f"no answer from {url} within {SERVER_DEADLINE_S:.0f} s")
     answer = asked_server.result(SERVER_DEADLINE_S, server.ServerAnswer(late))
-    spool = asked_spool.result(SPOOL_DEADLINE_S, SpoolFacts(str(folder), timed_out=True))
+    spool = asked_spool.result(FILE_DEADLINE_S, SpoolFacts(str(folder), timed_out=True))
     hangs = DriverFacts(Trouble.HANGS, "the GPU driver gave no answer")
     return Facts(
         node_id=_node_id(settings),

@@ -122,6 +122,7 @@ CASES: list[tuple[Facts, str, Status, str]] = [
     (device(read_ms=180.0), "gpu.speed", Status.WARN, "180 ms"),
     (device(silent=("temp_gpu_c",)), "gpu.silent", Status.WARN, "temp_gpu_c"),
     (part("rights", profiling_restricted=True), "rights.profiling", Status.WARN, "administrators"),
+    (part("rights", closed_nodes=("/dev/nvidia0",)), "rights.devices", Status.FAIL, "/dev/nvidia0"),
     (part("rights", open_files=64), "rights.files", Status.WARN, "64"),
     (part("spool", error="Read-only file system"), "spool.folder", Status.FAIL, "Read-only"),
     (part("spool", timed_out=True), "spool.folder", Status.FAIL, "does not answer"),

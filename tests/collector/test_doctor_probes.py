@@ -278,6 +278,15 @@ def test_rights_are_read_from_proc(tmp_path: Path) -> None:
     assert (rights.sys_admin, rights.profiling_restricted) == (False, False)
 
 
+def test_device_files_that_may_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(host.os, "access", lambda path, _mode: path.name != "nvidia1")
+    assert host.probe_rights(dev=tmp_path).closed_nodes == (str(tmp_path / "nvidia1"),)
+
+
 def test_the_clock_is_asked_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = host.probe_clock(tmp_path)
     assert kernel.source in ("kernel", None)
