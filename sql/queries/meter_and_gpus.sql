@@ -1,6 +1,6 @@
 -- purpose: what the wall meters read beside what the GPUs of the same node read, with the rest and its sign
 -- grain: one row per node and UTC hour in which both were read
--- units: kWh; only minutes in which meter and GPUs were both read whole; the rest is host, conversion and cooling
+-- units: kWh; only minutes in which meter and GPUs were both read whole; coverage is their share of the hour, 0-1; the rest is host, conversion and cooling
 -- param: hours INTEGER = 24 >= 1 | how far to look back from the newest meter reading
 WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM meter),
 walls AS (
@@ -30,6 +30,7 @@ SELECT
     date_trunc('hour', minute_utc) AS hour_utc,
     max(gpus) AS gpus,
     count(*) AS minutes,
+    round(count(*) / 60.0, 4) AS coverage,
     round(sum(wall_uj) / 3.6e12, 4) AS wall_kwh,
     round(sum(gpu_uj) / 3.6e12, 4) AS gpu_kwh,
     round((sum(wall_uj) - sum(gpu_uj)) / 3.6e12, 4) AS rest_kwh

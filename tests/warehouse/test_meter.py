@@ -43,6 +43,7 @@ def test_meter_beside_gpus_shows_the_rest_with_its_sign(bench, kit):
     (row,) = run_query(bench.store, query.sql, query.bind({})).table.to_pylist()
     hour = dt.datetime(2026, 3, 1, 10)  # noqa: DTZ001 - as DuckDB gives it
     assert (row["node_id"], row["hour_utc"], row["gpus"], row["minutes"]) == ("n1", hour, 2, 1)
+    assert row["coverage"] == pytest.approx(1 / 60, abs=1e-4)
     assert row["wall_kwh"] == pytest.approx(60_000 / 3.6e6, abs=1e-4)
     assert row["gpu_kwh"] == pytest.approx(12_000 / 3.6e6, abs=1e-4)
     assert row["rest_kwh"] == pytest.approx(48_000 / 3.6e6, abs=1e-4)
