@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from idlewatt.errors import QueryError
 from idlewatt.units import MIB
+from warehouse.queries import sql_root
 
 if TYPE_CHECKING:
     from warehouse.store import Store
@@ -76,6 +78,14 @@ REFUSED_FUNCTIONS: Final = frozenset(
         "sleep_ms",
     }
 )
+
+
+@cache
+def own_macros() -> frozenset[str]:
+    """Return the names of the macros of `sql/macros/`; those that give tables may be queried."""
+    return frozenset(path.stem for path in (sql_root() / "macros").glob("*.sql"))
+
+
 _WRITE_NODE: Final = re.compile(r"(INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE|.*_STATEMENT")
 
 _parser_lock = threading.Lock()
@@ -208,7 +218,7 @@ def _check_node(node: Mapping[str, Any]) -> None:
         raise QueryError(f"only SELECT is answered here, not {verb}, not even inside WITH")
     if kind == "TABLE_FUNCTION":
         name = _function_name(node.get("function"))
-        if name not in ALLOWED_TABLE_FUNCTIONS:
+        if name not in ALLOWED_TABLE_FUNCTIONS and name not in own_macros():
             raise QueryError(f"table function {name!r} is not allowed in queries")
     elif kind == "BASE_TABLE":
         name = str(node.get("table_name") or node.get("table") or "")

@@ -75,25 +75,28 @@ def migrate(con: duckdb.DuckDBPyConnection, clock: Clock) -> list[str]:
 def create_views(
     con: duckdb.DuckDBPyConnection, live: Sequence[str], segments: Sequence[str]
 ) -> None:
-    """(Re)create every view of `sql/views/`, in whatever order they need each other.
+    """(Re)create every macro and view, in whatever order they need each other.
 
     Raises:
-        StoreError: a view cannot be made.
+        StoreError: one cannot be made.
     """
     create_sample_view(con, live, segments)
-    waiting = sorted(
-        path.stem for path in (sql_root() / "views").glob("*.sql") if path.stem != SAMPLE_VIEW
-    )
+    waiting = [
+        f"{folder}/{path.stem}"
+        for folder in ("macros", "views")
+        for path in sorted((sql_root() / folder).glob("*.sql"))
+        if path.stem != SAMPLE_VIEW
+    ]
     while waiting:
         failed: dict[str, duckdb.Error] = {}
         for name in waiting:
             try:
-                con.execute(load(f"views/{name}"))
+                con.execute(load(name))
             except duckdb.Error as exc:
                 failed[name] = exc
         if len(failed) == len(waiting):
             first, why = next(iter(failed.items()))
-            raise StoreError(f"view {first} cannot be made: {why}") from why
+            raise StoreError(f"{first} cannot be made: {why}") from why
         waiting = list(failed)
 
 

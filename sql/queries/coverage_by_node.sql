@@ -1,25 +1,35 @@
--- purpose: how much of each hour was observed, per node
--- grain: one row per node and UTC hour
--- units: milliseconds; coverage 0-1 of what the GPUs seen in that hour could have given until the newest sample
--- param: hours INTEGER = 24 >= 1 | how far to look back from the newest sample
-WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
-hourly AS (
+-- purpose: how much of each hour was observed, per node, whole devices only
+-- grain: one row per node and UTC hour since the node is known, silent hours too
+-- units: milliseconds; coverage 0-1 of what every device known on the node could have given until the
+--     newest sample; gpus is how many were seen, expected_gpus how many were known
+-- param: hours INTEGER = 24 >= 1 | how many UTC hours, the last of which is the current one
+WITH observed AS (
     SELECT
         node_id,
-        date_trunc('hour', sample.ts_utc) AS hour_utc,
-        count(DISTINCT gpu_uuid) AS gpus,
-        sum(obs_ms) AS observed_ms,
-        any_value(newest.ts_utc) AS newest_utc
-    FROM gpu_sample AS sample, newest
-    WHERE sample.ts_utc > newest.ts_utc - to_hours(CAST($hours AS INTEGER))
-    GROUP BY node_id, date_trunc('hour', sample.ts_utc)
+        date_trunc('hour', ts_utc) AS hour_utc,
+        gpu_uuid,
+        sum(obs_ms) AS observed_ms
+    FROM gpu_sample
+    WHERE ts_utc >= hours_back($hours) AND parent_uuid IS NULL
+    GROUP BY ALL
 )
+
 SELECT
-    node_id,
-    hour_utc,
-    gpus,
-    observed_ms,
-    gpus * least(3600000, date_diff('millisecond', hour_utc, newest_utc) + 1000) AS expected_ms,
-    round(observed_ms / expected_ms, 4) AS coverage
-FROM hourly
+    coalesce(known.node_id, observed.node_id) AS node_id,
+    coalesce(known.hour_utc, observed.hour_utc) AS hour_utc,
+    count(observed.gpu_uuid) AS gpus,
+    coalesce(sum(observed.observed_ms), 0) AS observed_ms,
+    sum(greatest(coalesce(known.expected_ms, 0), coalesce(observed.observed_ms, 0))) AS expected_ms,
+    round(
+        coalesce(sum(observed.observed_ms), 0)
+        / sum(greatest(coalesce(known.expected_ms, 0), coalesce(observed.observed_ms, 0))),
+        4
+    ) AS coverage,
+    count(*) AS expected_gpus
+FROM expected_hours(hours_back($hours), newest_sample() + INTERVAL 1 SECOND) AS known
+FULL JOIN observed
+    ON known.node_id = observed.node_id
+    AND known.hour_utc = observed.hour_utc
+    AND known.gpu_uuid = observed.gpu_uuid
+GROUP BY ALL
 ORDER BY hour_utc DESC, node_id;

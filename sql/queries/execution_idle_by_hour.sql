@@ -1,28 +1,19 @@
 -- purpose: execution-idle over time
--- grain: one row per UTC hour
--- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution)
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+-- grain: one row per UTC hour; silent ones too, with coverage 0
+-- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution;
+--     coverage: time seen over time expected; energy_coverage: with an energy over time seen)
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 SELECT
-    i.hour_utc,
-    count(DISTINCT i.gpu_uuid) AS gpus,
-    round(coalesce(sum(i.obs_ms) FILTER (WHERE i.state = 'execution_idle'), 0) / 3.6e6, 4)
-        AS execution_idle_h,
-    coalesce(sum(i.obs_ms) FILTER (WHERE i.state = 'execution_idle'), 0)
-    / nullif(sum(i.obs_ms) FILTER (WHERE i.state IN ('execution_idle', 'active')), 0)
-        AS time_share,
-    sum(i.energy_uj) FILTER (WHERE i.state = 'execution_idle')::DOUBLE / 3.6e12
-        AS execution_idle_kwh,
-    sum(i.energy_uj)::DOUBLE / 3.6e12 AS energy_kwh,
-    sum(i.energy_uj) FILTER (WHERE i.state = 'execution_idle')::DOUBLE
-    / nullif(sum(i.energy_uj) FILTER (WHERE i.state IN ('execution_idle', 'active'))::DOUBLE, 0)
-        AS energy_share,
-    sum(i.energy_obs_ms) / sum(i.obs_ms) AS energy_coverage
-FROM state_energy AS i
-WHERE i.hour_utc >= coalesce(
-    CAST($from_utc AS TIMESTAMP),
-    (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM state_interval)
-)
-  AND i.hour_utc < coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01')
-GROUP BY i.hour_utc
-ORDER BY i.hour_utc;
+    CAST(t.subject AS TIMESTAMP) AS hour_utc,
+    coalesce(t.gpus, 0) AS gpus,
+    round(coalesce(t.execution_idle_ms, 0) / 3.6e6, 4) AS execution_idle_h,
+    coalesce(t.execution_idle_ms, 0)
+    / nullif(coalesce(t.execution_idle_ms, 0) + coalesce(t.active_ms, 0), 0) AS time_share,
+    t.execution_idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,
+    t.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
+    t.execution_idle_uj::DOUBLE / nullif(t.execution_uj::DOUBLE, 0) AS energy_share,
+    t.energy_obs_ms / nullif(t.obs_ms, 0) AS energy_coverage,
+    t.obs_ms / nullif(t.expected_ms, 0) AS coverage
+FROM state_totals('hour', window_from($from_utc), window_to($to_utc)) AS t
+ORDER BY hour_utc;

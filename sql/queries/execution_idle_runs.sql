@@ -1,7 +1,7 @@
 -- purpose: the longest stretches in which a GPU was held and did nothing
 -- grain: one row per piece of a run (cut at hours and owners); run_s is the whole run's length
 -- units: *_s seconds, energy_j joule, power_w watt
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 -- param: min_run_s INTEGER = 5 >= 1 | shortest run
 -- param: rows INTEGER = 100 >= 1 | how many
@@ -21,10 +21,7 @@ FROM state_energy AS i
 LEFT JOIN job ON i.job_key = job.job_key
 WHERE i.state = 'execution_idle'
   AND i.run_ms >= 1000 * CAST($min_run_s AS BIGINT)
-  AND i.hour_utc >= coalesce(
-    CAST($from_utc AS TIMESTAMP),
-    (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM state_interval)
-)
-  AND i.hour_utc < coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01')
+  AND i.hour_utc >= window_from($from_utc)
+  AND i.hour_utc < window_to($to_utc)
 ORDER BY i.run_ms DESC, i.gpu_uuid, i.first_ts_utc
 LIMIT CAST($rows AS BIGINT);

@@ -2,7 +2,7 @@
 -- grain: one row per minimum length
 -- units: *_h hours of GPU time, *_kwh kilowatt hours, shares 0-1
 -- (a run that begins before the period counts from there)
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 WITH run AS (
     SELECT
@@ -14,11 +14,8 @@ WITH run AS (
     ANTI JOIN (SELECT gpu_uuid FROM device WHERE parent_uuid IS NOT NULL) AS instance
         ON i.gpu_uuid = instance.gpu_uuid
     WHERE i.raw_state IN ('active', 'low')
-      AND i.hour_utc >= coalesce(
-    CAST($from_utc AS TIMESTAMP),
-    (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM state_interval)
-)
-  AND i.hour_utc < coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01')
+      AND i.hour_utc >= window_from($from_utc)
+      AND i.hour_utc < window_to($to_utc)
 ),
 
 step AS (

@@ -2,12 +2,9 @@
 -- grain: one row per GPU; a value that the newest sample lacks is NULL, whatever came before
 -- units: W, °C, MHz, MiB, ratios 0-1; age_s against the newest sample of the fleet
 -- param: minutes INTEGER = 5 >= 1 | GPUs silent for longer are left out
-WITH newest AS (SELECT max(ts_utc) AS ts_utc FROM gpu_sample),
-
-latest AS (
+WITH latest AS (
     SELECT
         sample.gpu_uuid,
-        any_value(newest.ts_utc) AS fleet_utc,
         arg_max(
             struct_pack(
                 node_id := sample.node_id,
@@ -22,10 +19,7 @@ latest AS (
             ),
             sample.ts_utc
         ) AS row
-    FROM gpu_sample AS sample
-    CROSS JOIN newest
-    WHERE sample.ts_utc > newest.ts_utc - to_minutes(CAST($minutes AS INTEGER))
-      AND sample.parent_uuid IS NULL
+    FROM recent_samples($minutes) AS sample
     GROUP BY sample.gpu_uuid
 )
 
@@ -33,7 +27,7 @@ SELECT
     latest.row.node_id AS node_id,
     latest.gpu_uuid,
     latest.row.ts_utc AS newest_utc,
-    date_diff('second', latest.row.ts_utc, latest.fleet_utc) AS age_s,
+    date_diff('second', latest.row.ts_utc, newest_sample()) AS age_s,
     round(latest.row.power_mw / 1e3, 1) AS power_w,
     round(latest.row.sm_active, 3) AS sm_active,
     round(latest.row.dram_active, 3) AS dram_active,

@@ -1,25 +1,42 @@
 -- purpose: how much of each hour was seen and classified, and how current the result is
--- grain: one row per UTC hour with samples
--- units: coverage and shares 0-1; expected is every GPU seen within the hour, for the whole hour,
---     so that the first and the current hour fall short of 1
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+-- grain: one row per UTC hour since a device is known; hours without samples too
+-- units: coverage and shares 0-1 (coverage: time classified over time expected of every device known,
+--     silent ones too, up to the newest analysed second; energy_coverage: with an energy over time
+--     classified); samples counts MIG instances too
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
-SELECT
-    h.hour_utc,
-    count(DISTINCT i.gpu_uuid) AS gpus,
-    h.rows AS samples,
-    coalesce(sum(i.samples), 0) AS samples_classified,
-    sum(i.obs_ms) / (3600000.0 * count(DISTINCT i.gpu_uuid)) AS coverage,
-    sum(i.energy_obs_ms) / sum(i.obs_ms) AS energy_coverage,
-    coalesce(sum(i.obs_ms) FILTER (WHERE i.state = 'unknown'), 0) / sum(i.obs_ms) AS unknown_share,
-    any_value(r.change_seq) IS NOT DISTINCT FROM h.change_seq AS current,
-    any_value(r.finished_utc) AS finished_utc
-FROM hour_change AS h
-LEFT JOIN state_interval AS i ON h.hour_utc = i.hour_utc
-LEFT JOIN analysis_run AS r ON h.hour_utc = r.hour_utc AND r.analysis = 'power_states'
-WHERE h.hour_utc >= coalesce(
-    CAST($from_utc AS TIMESTAMP), (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM hour_change)
+WITH wanted AS (
+    SELECT
+        hour_utc,
+        change_seq,
+        rows
+    FROM hour_change
+    WHERE rows > 0
+      AND hour_utc >= window_from($from_utc)
+      AND hour_utc < window_to($to_utc)
 )
-  AND h.hour_utc < coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01')
-GROUP BY h.hour_utc, h.rows, h.change_seq
-ORDER BY h.hour_utc DESC;
+
+SELECT
+    coalesce(wanted.hour_utc, CAST(t.subject AS TIMESTAMP)) AS hour_utc,
+    coalesce(t.gpus, 0) AS gpus,
+    coalesce(wanted.rows, 0) AS samples,
+    coalesce(classified.samples, 0) AS samples_classified,
+    coalesce(t.obs_ms, 0) / nullif(t.expected_ms, 0) AS coverage,
+    t.energy_obs_ms / nullif(t.obs_ms, 0) AS energy_coverage,
+    coalesce(t.unknown_ms, 0) / nullif(t.obs_ms, 0) AS unknown_share,
+    r.change_seq IS NOT DISTINCT FROM wanted.change_seq AS current,
+    r.finished_utc
+FROM wanted
+FULL JOIN state_totals('hour', window_from($from_utc), window_to($to_utc)) AS t
+    ON wanted.hour_utc = CAST(t.subject AS TIMESTAMP)
+LEFT JOIN (
+    SELECT
+        hour_utc,
+        sum(samples) AS samples
+    FROM state_interval
+    WHERE hour_utc >= window_from($from_utc)
+      AND hour_utc < window_to($to_utc)
+    GROUP BY hour_utc
+) AS classified ON wanted.hour_utc = classified.hour_utc
+LEFT JOIN analysis_run AS r ON wanted.hour_utc = r.hour_utc AND r.analysis = 'power_states'
+ORDER BY hour_utc DESC;

@@ -2,8 +2,9 @@
 -- grain: one row per UTC hour with samples and state; state NULL where nothing is analysed
 -- units: *_h hours of GPU time, *_kwh kilowatt hours; held_empty is deep idle with an owner;
 --     expected_h is that of the hour, in each of its rows: every device known, up to the newest
---     analysed second; current is false where samples came after the analysis
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+--     analysed second; all_expected_h is that of every hour, also of those without any sample;
+--     current is false where samples came after the analysis
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 WITH wanted AS (
     SELECT
@@ -11,10 +12,8 @@ WITH wanted AS (
         change_seq
     FROM hour_change
     WHERE rows > 0
-      AND hour_utc >= coalesce(
-        CAST($from_utc AS TIMESTAMP), (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM hour_change)
-    )
-      AND hour_utc < coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01')
+      AND hour_utc >= window_from($from_utc)
+      AND hour_utc < window_to($to_utc)
 ),
 
 piece AS (
@@ -28,31 +27,19 @@ piece AS (
         sum(energy_uj) AS energy_uj,
         max(last_ts_utc) AS analysed_utc
     FROM state_energy
-    WHERE hour_utc >= (SELECT min(hour_utc) FROM wanted)
-      AND hour_utc <= (SELECT max(hour_utc) FROM wanted)
+    WHERE hour_utc >= window_from($from_utc)
+      AND hour_utc < window_to($to_utc)
     GROUP BY ALL
-),
-
-known AS (
-    SELECT
-        gpu_uuid,
-        min(valid_from_utc) AS from_utc
-    FROM device_history
-    WHERE parent_uuid IS NULL
-    GROUP BY gpu_uuid
 ),
 
 expected AS (
     SELECT
         hour_utc,
-        sum(epoch_ms(until_utc - greatest(hour_utc, known.from_utc))) AS expected_ms
-    FROM (
-        SELECT
-            hour_utc,
-            least(hour_utc + INTERVAL 1 HOUR, (SELECT max(analysed_utc) FROM piece)) AS until_utc
-        FROM wanted
-    ) AS span
-    INNER JOIN known ON known.from_utc < span.until_utc AND span.hour_utc < span.until_utc
+        sum(expected_ms) AS expected_ms,
+        sum(sum(expected_ms)) OVER () AS all_expected_ms
+    FROM expected_hours(
+        window_from($from_utc), analysed_until(window_from($from_utc), window_to($to_utc))
+    )
     GROUP BY hour_utc
 )
 
@@ -65,7 +52,8 @@ SELECT
     coalesce(expected.expected_ms, 0) / 3.6e6 AS expected_h,
     piece.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
     piece.analysed_utc,
-    coalesce(r.change_seq IS NOT DISTINCT FROM wanted.change_seq, false) AS current
+    coalesce(r.change_seq IS NOT DISTINCT FROM wanted.change_seq, false) AS current,
+    coalesce((SELECT any_value(all_expected_ms) FROM expected), 0) / 3.6e6 AS all_expected_h
 FROM wanted
 LEFT JOIN piece ON wanted.hour_utc = piece.hour_utc
 LEFT JOIN expected ON wanted.hour_utc = expected.hour_utc

@@ -1,126 +1,30 @@
 -- purpose: whose jobs were execution-idle, the most energy first; whole, with what no job held
 -- grain: one row per user with execution-idle time; user_name NULL: not known; held_by_job false:
 --     GPUs that no job held
--- units: *_h hours of GPU time, *_kwh kilowatt hours, shares (in execution) and coverage 0-1
---     (coverage: time with an energy over time allocated up to the newest analysed second);
+-- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (shares: in execution;
+--     coverage: time with an energy over time allocated up to the newest analysed
+--     second; observed_coverage: time seen over the same; energy_coverage: with an energy over seen);
 --     all_* are sums over every row, also those beyond the limit
--- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 24 hours before the newest
+-- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 -- param: rows INTEGER = 50 >= 1 | how many
-WITH bounds AS (
-    SELECT
-        coalesce(
-            CAST($from_utc AS TIMESTAMP),
-            (SELECT max(hour_utc) - INTERVAL 24 HOUR FROM state_interval)
-        ) AS from_utc,
-        coalesce(CAST($to_utc AS TIMESTAMP), TIMESTAMP '9999-01-01') AS to_utc
-),
-
-seen AS (
-    SELECT
-        i.*,
-        job.user_name,
-        i.job_key IS NOT NULL AS held_by_job
-    FROM state_energy AS i
-    CROSS JOIN bounds
-    LEFT JOIN job ON i.job_key = job.job_key
-    WHERE i.hour_utc >= bounds.from_utc AND i.hour_utc < bounds.to_utc
-),
-
-allocated AS (
-    SELECT
-        job.user_name,
-        sum(
-            epoch_ms(
-                least(coalesce(a.end_utc, analysed.until_utc), analysed.until_utc)
-                - greatest(a.start_utc, bounds.from_utc)
-            )
-        ) AS expected_ms
-    FROM allocation AS a
-    CROSS JOIN bounds
-    CROSS JOIN (SELECT max(last_ts_utc) AS until_utc FROM seen) AS analysed
-    LEFT JOIN job ON a.job_key = job.job_key
-    WHERE a.start_utc < analysed.until_utc
-      AND (a.end_utc IS NULL OR a.end_utc > bounds.from_utc)
-    GROUP BY job.user_name
-),
-
-piece AS (
-    SELECT
-        user_name,
-        held_by_job,
-        job_key,
-        gpu_uuid,
-        obs_ms,
-        first_ts_utc,
-        coalesce(
-            2 * epoch_ms(first_ts_utc - lag(last_ts_utc) OVER w) >= 3 * obs_ms / samples, true
-        ) AS begins
-    FROM seen
-    WHERE state = 'execution_idle'
-    WINDOW w AS (PARTITION BY job_key, gpu_uuid ORDER BY first_ts_utc)
-),
-
-run AS (
-    SELECT
-        user_name,
-        held_by_job,
-        sum(obs_ms) AS run_ms
-    FROM (
-        SELECT
-            *,
-            count(*) FILTER (WHERE begins)
-                OVER (PARTITION BY job_key, gpu_uuid ORDER BY first_ts_utc) AS number
-        FROM piece
-    )
-    GROUP BY user_name, held_by_job, job_key, gpu_uuid, number
-),
-
-longest AS (
-    SELECT
-        user_name,
-        held_by_job,
-        max(run_ms) AS longest_ms
-    FROM run
-    GROUP BY user_name, held_by_job
-),
-
-total AS (
-    SELECT
-        user_name,
-        held_by_job,
-        count(DISTINCT job_key) FILTER (WHERE state = 'execution_idle') AS jobs,
-        count(DISTINCT gpu_uuid) FILTER (WHERE state = 'execution_idle') AS gpus,
-        sum(obs_ms) AS obs_ms,
-        sum(energy_obs_ms) AS energy_obs_ms,
-        sum(energy_uj) AS energy_uj,
-        sum(obs_ms) FILTER (WHERE state = 'execution_idle') AS idle_ms,
-        sum(energy_uj) FILTER (WHERE state = 'execution_idle') AS idle_uj,
-        sum(energy_uj) FILTER (WHERE state IN ('execution_idle', 'active')) AS execution_uj
-    FROM seen
-    GROUP BY user_name, held_by_job
-    HAVING idle_ms > 0
-)
-
 SELECT
-    total.user_name,
-    total.held_by_job,
-    total.jobs,
-    total.gpus,
-    total.idle_ms / 3.6e6 AS execution_idle_h,
-    total.idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,
-    total.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
-    total.idle_uj::DOUBLE / nullif(total.execution_uj::DOUBLE, 0) AS energy_share,
-    longest.longest_ms / 1e3 AS longest_run_s,
-    total.energy_obs_ms / greatest(coalesce(allocated.expected_ms, 0), total.obs_ms) AS coverage,
+    t.subject AS user_name,
+    CAST(t.part AS BOOLEAN) AS held_by_job,
+    t.idle_jobs AS jobs,
+    t.idle_gpus AS gpus,
+    t.execution_idle_ms / 3.6e6 AS execution_idle_h,
+    t.execution_idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,
+    t.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
+    t.execution_idle_uj::DOUBLE / nullif(t.execution_uj::DOUBLE, 0) AS energy_share,
+    t.longest_idle_ms / 1e3 AS longest_run_s,
+    t.energy_obs_ms / coalesce(t.expected_ms, t.obs_ms) AS coverage,
+    t.obs_ms / t.expected_ms AS observed_coverage,
+    t.energy_obs_ms / t.obs_ms AS energy_coverage,
     count(*) OVER () AS all_rows,
-    sum(total.idle_ms) OVER () / 3.6e6 AS all_execution_idle_h,
-    (sum(total.idle_uj) OVER ())::DOUBLE / 3.6e12 AS all_execution_idle_kwh
-FROM total
-LEFT JOIN longest
-    ON total.held_by_job = longest.held_by_job
-    AND total.user_name IS NOT DISTINCT FROM longest.user_name
-LEFT JOIN allocated
-    ON total.held_by_job AND total.user_name IS NOT DISTINCT FROM allocated.user_name
-ORDER BY execution_idle_kwh DESC NULLS LAST, total.user_name, total.held_by_job
+    sum(t.execution_idle_ms) OVER () / 3.6e6 AS all_execution_idle_h,
+    (sum(t.execution_idle_uj) OVER ())::DOUBLE / 3.6e12 AS all_execution_idle_kwh
+FROM state_totals('user', window_from($from_utc), window_to($to_utc)) AS t
+WHERE t.execution_idle_ms > 0
+ORDER BY execution_idle_kwh DESC NULLS LAST, user_name, held_by_job
 LIMIT CAST($rows AS BIGINT);

@@ -1,17 +1,13 @@
 -- purpose: who held GPUs without using them: execution-idle, and held but empty
--- grain: one row per job and kind of waste; without a job, one row per node
+-- grain: one row per job and kind of waste; without a job, one row per node; whole devices only
 -- units: *_ms milliseconds of GPU time, energy_uj microjoule
 -- param: from_utc TIMESTAMP | first UTC hour counted
 -- param: as_of_utc TIMESTAMP | newest stamp of the page
 -- param: ongoing_utc TIMESTAMP | a run that reaches this stamp has not ended
 -- param: rows INTEGER | how many rows, the most energy first
 WITH seen AS (
-    SELECT
-        *,
-        coalesce(energy_counter_uj, 0)
-        + coalesce(energy_power_avg_uj, 0)
-        + coalesce(energy_power_inst_uj, 0) AS energy_uj
-    FROM state_interval
+    SELECT *
+    FROM state_energy
     WHERE hour_utc >= $from_utc AND hour_utc <= $as_of_utc
 ),
 
@@ -31,7 +27,7 @@ waste AS (
         CASE WHEN job_key IS NULL THEN node_id END AS node_id,
         count(DISTINCT gpu_uuid) AS gpus,
         sum(obs_ms)::BIGINT AS waste_ms,
-        sum(energy_uj)::HUGEINT::DOUBLE AS energy_uj,
+        coalesce(sum(energy_uj), 0)::DOUBLE AS energy_uj,
         sum(energy_obs_ms)::BIGINT AS energy_obs_ms,
         count(DISTINCT gpu_uuid) FILTER (WHERE last_ts_utc >= $ongoing_utc) AS ongoing_gpus,
         min(last_ts_utc - to_milliseconds(run_ms - 1000))

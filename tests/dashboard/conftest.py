@@ -26,6 +26,21 @@ TABLES = (
     "allocation",
     "state_interval",
 )
+# In the order in which they need each other.
+FROM_SQL = (
+    "views/device",
+    "views/node",
+    "views/state_energy",
+    "views/device_span",
+    "macros/hours_back",
+    "macros/window_from",
+    "macros/window_to",
+    "macros/analysed_until",
+    "macros/expected_time",
+    "macros/expected_hours",
+    "macros/held_time",
+    "macros/state_totals",
+)
 AS_OF = "2026-05-04 12:34:56"
 AS_OF_US = us_from_utc(__import__("datetime").datetime.fromisoformat(AS_OF))
 
@@ -41,8 +56,8 @@ class FakeStore:
         for path in sorted((sql_root() / "migrations").glob("*.sql")):
             if path.stem[5:] in TABLES:
                 self.con.execute(path.read_text("utf-8"))
-        for view in ("device", "node", "state_energy"):
-            self.con.execute((sql_root() / "views" / f"{view}.sql").read_text("utf-8"))
+        for name in FROM_SQL:
+            self.con.execute((sql_root() / f"{name}.sql").read_text("utf-8"))
 
     @contextmanager
     def snapshot(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -304,3 +319,68 @@ def chromium() -> Path:
         if Path(path).exists():
             return Path(path)
     pytest.skip("no Chromium on this machine: install Debian's chromium for the browser tests")
+
+
+FLAGS = [
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: Path) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=str(chromium), args=FLAGS)
+        yield found
+        found.close()
+
+
+class Watched:
+    """A page whose console errors, failures and requests are kept."""
+
+    def __init__(self, browser: Any, **context: Any) -> None:
+        wanted = {"viewport": {"width": 1280, "height": 800}, "timezone_id": "America/New_York"}
+        self.context = browser.new_context(**(wanted | context))
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.errors: list[str] = []
+        self.hosts: set[str] = set()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda asked: self.hosts.add(asked.url.split("/")[2]))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+    def serious(self) -> list[str]:
+        """Return axe's serious and critical findings, one line each."""
+        import axe_playwright_python
+
+        axe = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+        # Debugger evaluation is not under the page's content policy: nothing is relaxed for it.
+        self.page.evaluate(axe.read_text("utf-8"))
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{one['id']}: {node['target']} {node.get('failureSummary', '')}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.context.close()
+
+
+@pytest.fixture
+def watch(browser: Any) -> Callable[..., Watched]:
+    """Open a page in a fresh browser context that lives in New York."""
+    return lambda **context: Watched(browser, **context)

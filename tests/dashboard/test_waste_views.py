@@ -40,9 +40,9 @@ def test_sums_of_the_fixture(shot: WasteSnapshot) -> None:
     assert found.kwh["active"] == pytest.approx(ACTIVE_KWH)
     assert found.total_kwh == pytest.approx(IDLE_KWH + HELD_KWH + ACTIVE_KWH)
     assert (found.hours, found.silent, found.waiting, found.behind) == (24, 21, 0, 0)
-    # 48 GPUs known for 24 hours up to 12:34:40, and three hours of those have samples.
+    # 48 GPUs known for 24 hours up to 12:34:40 inclusive, and three hours of those have samples.
     seen_h = (8 * 3300 + 4 * 5681 + 1201 + 4 * 2081 + 8 * 3600 + 16 * 3600) / 3600
-    assert found.coverage == pytest.approx(seen_h / (48 * (2 + 2080 / 3600)))
+    assert found.coverage == pytest.approx(seen_h / (48 * (2 + 2081 / 3600)))
 
 
 def test_parts_add_up_to_their_tile(shot: WasteSnapshot) -> None:

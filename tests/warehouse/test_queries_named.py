@@ -77,14 +77,14 @@ def ask(bench, name, **given):
 
 EXPECTED = {
     "fleet_power_by_minute": [
-        (at(0, 0), 400.0, 400.0, 400.0, 2, 120.0),
-        (at(0, 1), 100.0, 250.0, 400.0, 2, 90.0),
+        (at(0, 0), 400.0, 400.0, 400.0, 2, 120.0, 1.0, 60, 2),
+        (at(0, 1), 400.0, 400.0, 400.0, 2, 90.0, 0.75, 30, 2),
     ],
-    "coverage_by_node": [("n1", at(0), 2, 210_000, 240_000, 0.875)],
+    "coverage_by_node": [("n1", at(0), 2, 210_000, 240_000, 0.875, 2)],
     "gaps": [("n1", "GPU-b", at(30, 1), at(59, 1), 30, "driver", None, None)],
-    "energy_by_node": [("n1", at(0), 90 * 300 / 3.6e6, 120 * 100 / 3.6e6, None, 1.0)],
-    "power_by_model": [("H100", 2, 100.0, 185.7, 300.0, 0.5, 1.0)],
-    "throttled_gpus": [("n1", "GPU-b", 45.0, None, None, 0.5)],
+    "energy_by_node": [("n1", at(0), 90 * 300 / 3.6e6, 120 * 100 / 3.6e6, None, 0.875, 1.0)],
+    "power_by_model": [("H100", 2, 100.0, 185.7, 300.0, 0.5, 0.875, 1.0)],
+    "throttled_gpus": [("n1", "GPU-b", 45.0, None, None, 0.5, 0.75)],
     "unsupported_columns": [("H100", "fan_pct", "unsupported", 2)],
 }
 
