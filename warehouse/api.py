@@ -2,8 +2,8 @@
 
 ==========================  ======================================================
 POST /api/v1/ingest         one batch of one node; 200 after commit
-POST /api/v1/query          one SELECT or one named query; Arrow stream, CSV or JSON
-GET  /api/v1/queries        the named queries
+POST /api/v1/query          one SELECT, or one query, view or table by name; Arrow, CSV or JSON
+GET  /api/v1/queries        the named queries, views and tables
 GET  /api/v1/whoami         the node that the bearer token belongs to, and the server's time
 GET  /healthz               200, or 503 and why
 GET  /metrics               Prometheus text
@@ -45,7 +45,8 @@ from warehouse.http import (
     json_response,
 )
 from warehouse.ingest import Ingestor, parse_given_up
-from warehouse.queries import named_queries, named_query, run_query
+from warehouse.queries import find_query, named_queries, run_query
+from warehouse.relations import relation, relations
 from warehouse.store import Store
 from warehouse.tokens import Tokens
 
@@ -210,7 +211,17 @@ class Api:
                         ],
                     }
                     for query in named_queries()
-                ]
+                ],
+                "relations": [
+                    {
+                        "name": item.name,
+                        "kind": item.kind,
+                        "purpose": item.purpose,
+                        "grain": item.grain,
+                        "units": item.units,
+                    }
+                    for item in relations()
+                ],
             }
         )
 
@@ -311,8 +322,13 @@ def _statement(asked: QueryRequest) -> tuple[str, dict[str, Any]]:
     if (asked.sql is None) == (asked.name is None):
         raise QueryError("give either sql or name")
     if asked.name is not None:
-        query = named_query(asked.name)
-        return query.sql, query.bind(asked.params)
+        query = find_query(asked.name)
+        if query is not None:
+            return query.sql, query.bind(asked.params)
+        found = relation(asked.name)
+        if asked.params:
+            raise QueryError(f"{found.kind} {found.name} takes no parameters")
+        return found.sql, {}
     return asked.sql or "", dict(asked.params)
 
 

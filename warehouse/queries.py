@@ -197,15 +197,20 @@ def named_queries() -> tuple[NamedQuery, ...]:
     return tuple(parse_query(path.stem, path.read_text("utf-8")) for path in files)
 
 
+def find_query(name: str) -> NamedQuery | None:
+    """Return one named query, or None where there is none of that name."""
+    return next((query for query in named_queries() if query.name == name), None)
+
+
 def named_query(name: str) -> NamedQuery:
     """Return one named query.
 
     Raises:
         QueryError: there is none of that name.
     """
-    for query in named_queries():
-        if query.name == name:
-            return query
+    query = find_query(name)
+    if query is not None:
+        return query
     raise QueryError(f"no query is named {name!r}; `idlewatt sql list` shows all")
 
 

@@ -13,19 +13,25 @@ from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from idlewatt.cli import output
+from idlewatt.cli import output, sql_help
 from idlewatt.config import Settings
-from idlewatt.errors import QueryError, ServerUnreachableError, UsageError
-from warehouse.queries import NamedQuery, is_name, named_queries, named_query
+from idlewatt.errors import QueryError, ServerUnreachableError, UnavailableError, UsageError
+from warehouse.queries import is_name
 
 _FORMATS: Final = ("table", "csv", "json", "arrow")
 _SLACK_S: Final = 10.0
+_TRY_LATER: Final = frozenset({429, 503, 507})
+_RETRY_AFTER_S: Final = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
-    parser.add_argument("name", nargs="?", help="a named query, `list`, or `describe`")
-    parser.add_argument("of", nargs="?", metavar="QUERY", help="what to describe")
+    parser.add_argument(
+        "name", nargs="?", help="a query, view or table by name, `list`, or `describe`"
+    )
+    parser.add_argument(
+        "of", nargs="?", metavar="QUERY", help="what to describe: a query, view or table"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-c", "--command", metavar="SQL", help="one SELECT")
     what.add_argument(
@@ -45,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  idlewatt sql list\n"
         "  idlewatt sql describe fleet_power_by_minute\n"
+        "  idlewatt sql energy_by_state\n"
         "  idlewatt sql fleet_power_by_minute --param minutes=30\n"
         '  idlewatt sql --format csv -c "SELECT * FROM energy_by_state"\n'
         "  idlewatt sql -f report.sql --format arrow -o report.arrow\n"
@@ -59,12 +66,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if given and args.name is not None:
         raise UsageError("give a named query, or -c, or -f; not two of them")
     if args.name == "list":
-        _print_list(form)
+        sql_help.show_list(form)
         return 0
+    client = Client(settings.text("query.url"), settings.number("query.timeout_s"))
     if args.name == "describe":
         if not args.of:
-            raise UsageError("`idlewatt sql describe` needs the name of a query")
-        _print_description(named_query(args.of), form)
+            raise UsageError("`idlewatt sql describe` needs the name of a query, view or table")
+        sql_help.describe(args.of, form, client.ask)
         return 0
     if args.of is not None:
         raise UsageError(f"unexpected argument {args.of!r}")
@@ -73,7 +81,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         asked["max_rows"] = args.max_rows
     if args.timeout is not None:
         asked["timeout_s"] = args.timeout
-    client = Client(settings.text("query.url"), settings.number("query.timeout_s"))
     if not given and args.name is None:
         return _loop(client, asked, form)
     asked |= _statement(args)
@@ -96,6 +103,7 @@ class Client:
 
         Raises:
             QueryError: the server refused or stopped the query.
+            UnavailableError: the server cannot answer now; it says when to try again.
             ServerUnreachableError: nobody answers.
         """
         body = json.dumps({**asked, "format": "json" if form == "table" else form}).encode()
@@ -112,6 +120,8 @@ class Client:
                     output.say(f"idlewatt: the answer was cut after {rows} rows", err=True)
         except HTTPError as exc:
             with exc:
+                if exc.code in _TRY_LATER:
+                    raise UnavailableError(_reason(exc), exc.code, _retry_after_s(exc)) from None
                 raise QueryError(_reason(exc)) from None
         except (URLError, OSError) as exc:
             reason = getattr(exc, "reason", exc)
@@ -127,6 +137,11 @@ def _reason(exc: HTTPError) -> str:
         return str(json.loads(exc.read())["error"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"the server answered {exc.code} {exc.reason}; is it an idlewatt server?"
+
+
+def _retry_after_s(exc: HTTPError) -> int:
+    text = str(exc.headers.get("retry-after", ""))
+    return int(text) if text.isdecimal() else _RETRY_AFTER_S
 
 
 def _words(reason: object) -> str:
@@ -178,41 +193,6 @@ def _deliver(data: bytes, form: str, file: str | None) -> None:
     output.say(data.decode().rstrip("\n"))
 
 
-def _print_list(form: str) -> None:
-    queries = named_queries()
-    if form == "json":
-        output.emit_json([_described(query) for query in queries])
-        return
-    rows = [[query.name, query.purpose] for query in queries]
-    output.say(output.table(["name", "purpose"], rows))
-
-
-def _print_description(query: NamedQuery, form: str) -> None:
-    if form == "json":
-        output.emit_json(_described(query))
-        return
-    lines = [query.name, f"  {query.purpose}", f"  grain: {query.grain}", f"  units: {query.units}"]
-    for param in query.params:
-        default = "required" if param.default is None else f"default {param.default}"
-        lines.append(f"  --param {param.name}=…  {param.type}, {default}: {param.help}")
-    output.say("\n".join(lines) + "\n\n" + query.sql.rstrip())
-
-
-def _described(query: NamedQuery) -> dict[str, Any]:
-    params = [
-        {"name": item.name, "type": item.type, "default": item.default, "help": item.help}
-        for item in query.params
-    ]
-    return {
-        "name": query.name,
-        "purpose": query.purpose,
-        "grain": query.grain,
-        "units": query.units,
-        "params": params,
-        "sql": query.sql,
-    }
-
-
 def _loop(client: Client, asked: dict[str, Any], form: str) -> int:
     """Read statements, each ended by a semicolon, until end of input."""
     interactive = sys.stdin.isatty()
@@ -241,5 +221,5 @@ def _loop(client: Client, asked: dict[str, Any], form: str) -> int:
         pending = []
         try:
             _deliver(client.ask({**asked, "sql": text}, form), form, None)
-        except QueryError as exc:
+        except (QueryError, UnavailableError) as exc:
             output.fail(str(exc))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import io
 import json
+import re
+import shlex
 import socket
 import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from idlewatt.cli import main
-from idlewatt.errors import ConfigError
+from idlewatt.cli.sql import Client
+from idlewatt.errors import ConfigError, UnavailableError
 from warehouse.api import build_app
 from warehouse.serving import check_bind, pick_port, serve
 from warehouse.tokens import Tokens
@@ -137,6 +142,79 @@ def test_list_and_describe_need_no_server(capsys):
     assert "required" in out
     code, out, _ = run(capsys, "list", "--json")
     assert {query["name"] for query in json.loads(out)} >= {"gaps", "inventory"}
+
+
+def test_views_and_tables_are_asked_and_described_by_name(served, capsys):
+    url, _ = served
+    code, out, _ = run(capsys, "--url", url, "energy_by_state", "--format", "csv")
+    assert (code, out.splitlines()[0][:11]) == (0, "state,gpus,")
+    code, out, _ = run(capsys, "--url", url, "allocation", "--json")
+    assert (code, json.loads(out)["row_count"]) == (0, 0)
+    code, out, _ = run(capsys, "list")
+    kinds = {line.split()[1]: line.split()[0] for line in out.splitlines()[2:]}
+    assert (kinds["energy_by_state"], kinds["gap"], kinds["gaps"]) == ("view", "table", "query")
+    assert "live_table" not in kinds
+    code, out, _ = run(capsys, "--url", url, "describe", "gpu_sample")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["power_avg_mw", "INTEGER", "mW"] in rows
+    assert ["pcie_tx_bytes_s", "BIGINT", "B/s"] in rows
+    assert ["ts_utc", "TIMESTAMP", "UTC"] in rows
+    code, out, _ = run(capsys, "--url", url, "describe", "energy_by_state", "--json")
+    told = json.loads(out)
+    assert {"name": "seen_s", "type": "DOUBLE", "unit": "s"} in told["columns"]
+    assert told["kind"] == "view"
+    assert "energy_coverage" in told["units"]
+    for words in (("describe", "energy_by_stat"), ("energy_by_stat",)):
+        code, _, err = run(capsys, "--url", url, *words)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "did you mean energy_by_state" in err
+    code, _, err = run(capsys, "--url", url, "gap", "--param", "hours=1")
+    assert code == 1
+    assert "table gap takes no parameters" in err
+
+
+def test_describe_without_a_server_says_where_columns_come_from(capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        code, out, _ = run(capsys, "--url", url, "describe", "gap")
+    assert code == 0
+    assert "grain: one row per hole" in out
+    assert "where a server answers" in out
+
+
+def test_every_sql_command_of_the_readme_works_as_it_stands(served, capsys, monkeypatch):
+    url, _ = served
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    commands = re.findall(r"^\.venv/bin/idlewatt (sql .*)$", readme, re.MULTILINE)
+    assert len(commands) >= 4
+    monkeypatch.setenv("IDLEWATT_QUERY_URL", url)
+    for command in commands:
+        code = main(shlex.split(command))
+        captured = capsys.readouterr()
+        assert (code, captured.err) == (0, ""), command
+        assert captured.out.count("\n") >= 1, command
+
+
+def test_a_busy_server_is_told_apart_from_a_refusal():
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(429)
+            self.send_header("Retry-After", "2")
+            self.end_headers()
+            self.wfile.write(b'{"error": "too many queries wait already"}')
+
+        def log_message(self, *_words):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(UnavailableError, match="too many queries") as caught:
+            Client(f"http://127.0.0.1:{server.server_port}", 5).ask({"sql": "SELECT 1"}, "json")
+        thread.join(10)
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 2)
 
 
 def test_health_over_http_is_red_for_old_data(served):
