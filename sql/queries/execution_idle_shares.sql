@@ -1,7 +1,8 @@
 -- purpose: in-execution share for several minimum lengths, from the raw runs
 -- grain: one row per minimum length
--- units: *_h hours of GPU time, *_kwh kilowatt hours, shares 0-1
--- (a run that begins before the period counts from there)
+-- units: *_h hours of GPU time, *_kwh kilowatt hours, shares and coverage 0-1 (coverage: time seen in
+--     all states over time expected; energy_coverage: with an energy over time seen;
+--     a run that begins before the period counts from there)
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 WITH run AS (
@@ -57,8 +58,16 @@ SELECT
     )::DOUBLE / 3.6e12 AS execution_idle_kwh,
     coalesce(
         sum(energy_uj) FILTER (WHERE raw_state = 'low' AND obs_ms >= 1000 * n - 500), 0
-    )::DOUBLE / nullif(sum(energy_uj)::DOUBLE, 0) AS energy_share
+    )::DOUBLE / nullif(sum(energy_uj)::DOUBLE, 0) AS energy_share,
+    any_value(seen.energy_coverage) AS energy_coverage,
+    any_value(seen.coverage) AS coverage
 FROM stretch
+CROSS JOIN (
+    SELECT
+        sum(energy_obs_ms) / nullif(sum(obs_ms), 0) AS energy_coverage,
+        least(sum(obs_ms) / nullif(any_value(expected_ms), 0), 1) AS coverage
+    FROM state_totals('state', window_from($from_utc), window_to($to_utc))
+) AS seen
 CROSS JOIN (VALUES (1), (5), (10), (30), (60)) AS lengths (n)
 GROUP BY n
 ORDER BY n;

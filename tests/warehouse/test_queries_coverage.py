@@ -145,6 +145,8 @@ def test_every_query_on_results_agrees(bench):
     for name in ("execution_idle_by_job", "waste_by_job", "execution_idle_by_user", "top_waste"):
         rows = [row for row in ask(bench, name) if row.get("user_name") == "somebody"]
         assert [row["coverage"] for row in rows] == pytest.approx([0.4], **NEAR), name
+    for row in ask(bench, "execution_idle_shares"):
+        assert row["coverage"] == pytest.approx(1 / 3, **NEAR)
     user = next(row for row in ask(bench, "waste_by_user") if row["held_by_job"])
     assert user["coverage"] == pytest.approx(0.4, **NEAR)
     states = {row["node_id"]: row["coverage"] for row in ask(bench, "energy_by_state_and_node")}
