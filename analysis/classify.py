@@ -14,11 +14,13 @@ its end, power fell within the second, and the second is not low.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.frame import BoolArray, CodeArray, Column, Columns
 from idlewatt.columns import COMM_SIGNALS, COMPUTE_SIGNALS, MEMORY_SIGNALS
@@ -99,45 +101,52 @@ def counters_decide(columns: Columns) -> bool:
 def _signals(columns: Columns, names: tuple[str, ...], limit: float, rows: int) -> _Signals:
     found = _Signals(
         np.zeros(rows, dtype=np.bool_),
-        np.ones(rows, dtype=np.bool_),
-        np.ones(rows, dtype=np.bool_),
+        _all(columns, names, rows, lambda values: values < limit),
+        _all(columns, names, rows, lambda values: values == 0),
     )
     for name in names:
         column = columns.get(name)
-        if column is None:
-            continue
-        low, zero = column.values < limit, column.values == 0
-        if column.valid is None:
-            found.available[:] = True
-        else:
-            found.available |= column.valid
-            absent = ~column.valid
-            low |= absent
-            zero |= absent
-        found.low &= low
-        found.zero &= zero
+        if column is not None:
+            found.available |= True if column.valid is None else column.valid
     return found
 
 
-def _at_power(columns: Columns, rows: int) -> BoolArray:
-    """Return True where every power reading there is stands at half the limit or above.
+def _all(
+    columns: Columns,
+    names: tuple[str, ...],
+    rows: int,
+    test: Callable[[NDArray[Any]], NDArray[np.bool_]],
+) -> BoolArray:
+    """Return True where every one of the signals that has a value passes a test."""
+    passed = np.ones(rows, dtype=np.bool_)
+    for name in names:
+        column = columns.get(name)
+        if column is not None:
+            one = test(column.values)
+            passed &= one if column.valid is None else one | ~column.valid
+    return passed
+
+
+def _at_power(columns: Columns, at: NDArray[np.intp]) -> BoolArray:
+    """Return, for some rows, where every power reading there is stands at half the limit or above.
 
     One reading alone is not trusted: a driver's one-second average still carries the power of
     work that ended during the second before.
     """
     limit = columns.get("power_limit_mw")
     if limit is None:
-        return np.zeros(rows, dtype=np.bool_)
-    read = np.zeros(rows, dtype=np.bool_)
-    high = limit.present().copy()
+        return np.zeros(len(at), dtype=np.bool_)
+    read = np.zeros(len(at), dtype=np.bool_)
+    high = limit.present()[at]
+    half_mw = limit.values[at] / 2
     for name in ("power_avg_mw", "power_inst_mw"):
         column = columns.get(name)
         if column is None:
             continue
-        present = column.present()
+        present = column.present()[at]
         read |= present
-        high &= (column.values >= limit.values / 2) | ~present
-    return high & read
+        high &= (column.values[at] >= half_mw) | ~present
+    return np.asarray(high & read)
 
 
 def _power_fell(columns: Columns, rows: int) -> BoolArray:
@@ -161,7 +170,8 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
     limits = thresholds or Thresholds()
     activity = _signals(columns, (*COMPUTE_SIGNALS, *MEMORY_SIGNALS), limits.activity, rows)
     # Rates are integers: the strict `<` holds for the next whole number, and stays exact.
-    comm = _signals(columns, COMM_SIGNALS, math.ceil(limits.comm_bytes_s), rows)
+    comm_limit = math.ceil(limits.comm_bytes_s)
+    comm_low = _all(columns, COMM_SIGNALS, rows, lambda values: values < comm_limit)
     kind = np.full(rows, Kind.NO_ACTIVITY, dtype=np.int8)
     zero = activity.available & activity.zero
     unused = np.zeros(rows, dtype=np.bool_)
@@ -169,15 +179,17 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
         utilisation = _utilisation(columns, rows)
         unused = utilisation.available & utilisation.zero & ~activity.available
         kind[utilisation.available] = Kind.ACTIVE_UTILISATION
-        kind[unused & comm.low & ~_power_fell(columns, rows)] = Kind.LOW_UTILISATION
+        kind[unused & comm_low & ~_power_fell(columns, rows)] = Kind.LOW_UTILISATION
     np.copyto(kind, Kind.ACTIVE_COUNTERS, where=activity.available)
-    np.copyto(kind, Kind.LOW_COUNTERS, where=activity.available & activity.low & comm.low)
-    if zero.any() or unused.any():
-        at_power = _at_power(columns, rows)
-        kind[at_power & unused] = Kind.ZERO_AT_POWER_UTILISATION
-        kind[at_power & zero] = Kind.ZERO_AT_POWER_COUNTERS
+    np.copyto(kind, Kind.LOW_COUNTERS, where=activity.available & activity.low & comm_low)
     resident = columns.get("resident", Column(np.zeros(rows, bool), np.zeros(rows, bool)))
-    np.copyto(kind, Kind.DEEP_IDLE, where=~resident.values.astype(np.bool_, copy=False))
+    held = resident.values.astype(np.bool_, copy=False)
+    nothing = np.flatnonzero((zero | unused) & held)
+    if len(nothing):
+        nothing = nothing[_at_power(columns, nothing)]
+        kind[nothing] = Kind.ZERO_AT_POWER_UTILISATION
+        kind[nothing[zero[nothing]]] = Kind.ZERO_AT_POWER_COUNTERS
+    np.copyto(kind, Kind.DEEP_IDLE, where=~held)
     if resident.valid is not None:
         np.copyto(kind, Kind.NO_RESIDENCY, where=~resident.valid)
     return kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,6 +176,45 @@ def mean_power(
     by_counter = by_counter & (obs_ms > 0)
     values = energy_uj // np.maximum(obs_ms, 1)  # 1 µJ a ms is 1 mW
     return Column(values, None if by_counter.all() else by_counter)
+
+
+class ArrowColumns(Mapping[str, Column]):
+    """Columns of a pyarrow table or batch, each turned into arrays when it is first asked for.
+
+    A column that is NULL throughout is there for `[]`, but `get` says None as it does for one that
+    is missing, so that nothing is computed on it.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._at = {name: at for at, name in enumerate(table.schema.names)}
+        self._found: dict[str, Column] = {}
+
+    def put(self, name: str, column: Column) -> None:
+        """Add a column that was computed."""
+        self._found[name] = column
+
+    def __getitem__(self, name: str) -> Column:
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = column_from_arrow(self._table.column(self._at[name]))
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a column, or the default where it is missing or NULL throughout."""
+        if name in self._found:
+            return self._found[name]
+        at = self._at.get(name)
+        if at is None:
+            return default
+        count = self._table.num_rows
+        return self[name] if not count or self._table.column(at).null_count < count else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._at, **self._found})
+
+    def __len__(self) -> int:
+        return len({**self._at, **self._found})
 
 
 def columns_from_arrow(table: Any, names: Sequence[str] = CLASSIFIER_COLUMNS) -> dict[str, Column]:

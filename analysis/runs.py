@@ -99,6 +99,10 @@ def concat(parts: Sequence[Runs]) -> Runs:
         np.concatenate([getattr(part, f.name) for part in parts], axis=-1) for f in fields(Runs)
     ]
     runs = Runs(*joined)
+    gpu, first_us = runs.gpu, runs.first_us
+    later = (gpu[1:] > gpu[:-1]) | ((gpu[1:] == gpu[:-1]) & (first_us[1:] >= first_us[:-1]))
+    if later.all():
+        return runs
     return take(runs, np.lexsort((runs.first_us, runs.gpu)).astype(np.int64, copy=False))
 
 

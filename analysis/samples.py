@@ -7,7 +7,6 @@ live hour comes as it arrived: its rows, kept in the few columns that accounting
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 
 from analysis.classify import classify, counters_decide
 from analysis.frame import (
+    ArrowColumns,
     CodeArray,
+    IntArray,
     Rows,
     column_from_arrow,
-    columns_from_arrow,
     mean_power,
     sort_order,
 )
@@ -39,7 +39,7 @@ RANGE_ROWS: Final = 4_000_000
 """GPUs are read in ranges of about so many rows, so that memory does not grow with the fleet."""
 
 Held = tuple[int, int, int]
-"""A job and the first and one-past-last stamp (µs) that it owns."""
+"""A job and the stamps (µs) that it owns: from the first to before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,28 @@ class _Gpus:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rows of a batch and what each is by itself."""
+    """Rows of a batch and what each is by itself; never empty.
+
+    Attributes:
+        rows: the rows.
+        kind: their `analysis.classify.Kind`.
+        first: where each stretch of rows of one GPU begins.
+    """
 
     rows: Rows
     kind: CodeArray
+    first: IntArray
 
     def sorted_after(self, before: _Batch | None) -> bool:
         """Return True where the rows are in the order (gpu, ts) and follow an earlier batch."""
-        rows = self.rows
-        if before is not None and len(rows):
-            last = (before.rows.gpu[-1], before.rows.ts_us[-1])
-            if (rows.gpu[0], rows.ts_us[0]) < last:
-                return False
-        return sort_order(rows.gpu, rows.ts_us) is None
+        gpu, ts_us, first = self.rows.gpu, self.rows.ts_us, self.first
+        last = None if before is None else (before.rows.gpu[-1], before.rows.ts_us[-1])
+        if last is not None and (gpu[0], ts_us[0]) <= last:
+            return False
+        later = ts_us[1:] > ts_us[:-1]
+        later[first[1:] - 1] = True
+        stretches = gpu[first]
+        return bool(later.all() and (stretches[1:] > stretches[:-1]).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +126,10 @@ class HourReader:
 
     def _range(self, period: dict[str, Any], gpus: _Gpus, held: list[list[Held]]) -> Runs:
         """Return the runs of some GPUs of an hour."""
-        node = self.codes.nodes.codes(gpus.nodes)
 
         def runs_of(batch: _Batch) -> Runs:
-            job = owners(batch.rows, held)
-            return raw_runs(batch.rows, batch.kind, job, node[batch.rows.gpu], self.cuts_us)
+            job = owners(batch.rows, batch.first, held)
+            return raw_runs(batch.rows, batch.kind, job, cuts_us=self.cuts_us)
 
         parts: list[Runs] = [empty_runs()]
         kept: list[_Batch] = []
@@ -132,7 +140,11 @@ class HourReader:
             if ordered:
                 parts.append(runs_of(batch))
         runs = join(concat(parts), self.cuts_us) if ordered else runs_of(_sorted(kept))
-        return replace(runs, gpu=self.codes.gpus.codes(gpus.names)[runs.gpu])
+        return replace(
+            runs,
+            gpu=self.codes.gpus.codes(gpus.names)[runs.gpu],
+            node=self.codes.nodes.codes(gpus.nodes)[runs.gpu],
+        )
 
     def _batches(self, period: dict[str, Any], gpus: _Gpus) -> Iterator[_Batch]:
         order = np.argsort(gpus.hashes).astype(np.int32)
@@ -142,7 +154,9 @@ class HourReader:
         for batch in found.to_arrow_reader(_BATCH_ROWS):
             if batch.num_rows:
                 hashed = column_from_arrow(batch.column("gpu")).values
-                yield _batch(batch, _codes(hashed, hashes, order), self.thresholds)
+                first = _stretches(hashed)
+                gpu = order[np.searchsorted(hashes, hashed[first])]
+                yield _batch(batch, gpu, first, self.thresholds)
 
     def _gpus(self, period: dict[str, Any]) -> _Gpus:
         rows = self.cur.execute(load("statements/states_gpus"), period).fetchall()
@@ -160,15 +174,17 @@ class HourReader:
 
     def _held(self, period: dict[str, Any], names: list[str]) -> list[list[Held]]:
         """Return who held each GPU; of two at once the later one counts."""
-        rows = self.cur.execute(load("statements/states_allocations"), period).fetchall()
+        found = self.cur.sql(load("statements/states_allocations"), params=period).to_arrow_table()
+        gpus = found.column("gpu_uuid").to_pylist()
+        jobs = self.codes.jobs.from_arrow(found.column("job_key")).tolist()
+        edges = [
+            (column_from_arrow(found.column(name)).values + _OWNER_SHIFT_US).tolist()
+            for name in ("start_utc", "end_utc")
+        ]
         by_gpu: defaultdict[str, list[Held]] = defaultdict(list)
-        for gpu_uuid, job_key, start, end in rows:
-            by_gpu[gpu_uuid].append((self.codes.jobs.code(job_key), _owned(start), _owned(end)))
+        for gpu, job, from_us, to_us in zip(gpus, jobs, *edges, strict=True):
+            by_gpu[gpu].append((job, from_us, to_us))
         return [by_gpu.get(name, []) for name in names]
-
-
-def _owned(edge: dt.datetime) -> int:
-    return us_from_utc(edge) + _OWNER_SHIFT_US
 
 
 def ranges(
@@ -187,28 +203,27 @@ def ranges(
         yield low, len(samples)
 
 
-def _codes(
-    hashed: NDArray[np.uint64], hashes: NDArray[np.uint64], order: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Return the number of each row's GPU; looked up once for each stretch of equal ones."""
-    start = np.flatnonzero(hashed[1:] != hashed[:-1]) + 1
-    edges = np.concatenate([[0], start, [len(hashed)]])
-    codes = order[np.searchsorted(hashes, hashed[edges[:-1]])]
-    return np.repeat(codes, np.diff(edges))
+def _stretches(values: NDArray[Any]) -> IntArray:
+    """Return where each stretch of equal values begins."""
+    change = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate([[0], change])
 
 
-def _batch(batch: Any, gpu: NDArray[np.int32], thresholds: Thresholds) -> _Batch:
-    columns = columns_from_arrow(batch)
-    ts_us = column_from_arrow(batch.column("ts_utc")).values
-    obs_ms = column_from_arrow(batch.column("obs_ms")).values
-    energy = column_from_arrow(batch.column("energy_uj"))
-    source = column_from_arrow(batch.column("energy_source")).values
+def _batch(
+    batch: Any, stretch_gpu: NDArray[np.int32], first: IntArray, thresholds: Thresholds
+) -> _Batch:
+    """Return the rows of an Arrow batch; of each stretch of one GPU, which and where it begins."""
+    columns = ArrowColumns(batch)
+    obs_ms, energy = columns["obs_ms"].values, columns["energy_uj"]
+    source = columns["energy_source"].values
     if energy.valid is not None:
         source = np.where(energy.valid, source, np.int8(-1))
     if not counters_decide(columns):
-        columns["mean_power_mw"] = mean_power(energy.values, obs_ms, source == 0)
-    kind = classify(columns, len(ts_us), thresholds)
-    return _Batch(Rows(gpu, ts_us, obs_ms, energy.values, source), kind)
+        columns.put("mean_power_mw", mean_power(energy.values, obs_ms, source == 0))
+    kind = classify(columns, batch.num_rows, thresholds)
+    gpu = np.repeat(stretch_gpu, np.diff(first, append=batch.num_rows))
+    rows = Rows(gpu, columns["ts_utc"].values, obs_ms, energy.values, source)
+    return _Batch(rows, kind, first)
 
 
 def _sorted(batches: Sequence[_Batch]) -> _Batch:
@@ -221,22 +236,27 @@ def _sorted(batches: Sequence[_Batch]) -> _Batch:
     )
     kind = np.concatenate([batch.kind for batch in batches])
     order = sort_order(rows.gpu, rows.ts_us)
-    return _Batch(rows, kind) if order is None else _Batch(rows.take(order), kind[order])
+    if order is not None:
+        rows, kind = rows.take(order), kind[order]
+    return _Batch(rows, kind, _stretches(rows.gpu))
 
 
-def owners(rows: Rows, held: Sequence[Sequence[Held]]) -> NDArray[np.int32]:
+def owners(rows: Rows, first: IntArray, held: Sequence[Sequence[Held]]) -> NDArray[np.int32]:
     """Return the owner of each row at half a second before its stamp; -1 where nobody.
 
     Args:
         rows: in the order (gpu, ts_us).
+        first: where each GPU begins.
         held: for each number of a GPU who held it; of two at once the later one counts.
     """
     job = np.full(len(rows), -1, dtype=np.int32)
-    first = np.flatnonzero(np.diff(rows.gpu, prepend=-1))
     edges = [*first.tolist(), len(rows)]
-    for at, low in enumerate(edges[:-1]):
-        high = edges[at + 1]
-        for code, from_us, to_us in held[rows.gpu[low]]:
-            start, end = np.searchsorted(rows.ts_us[low:high], (from_us, to_us))
+    for at, gpu in enumerate(rows.gpu[first].tolist()):
+        low, high = edges[at], edges[at + 1]
+        ts_us = rows.ts_us[low:high]
+        for code, from_us, to_us in held[gpu]:
+            if from_us > ts_us[-1] or to_us <= ts_us[0]:
+                continue
+            start, end = ts_us.searchsorted((from_us, to_us))
             job[low + start : low + end] = code
     return job

@@ -16,9 +16,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +63,8 @@ from warehouse.store import Store
 log = logging.getLogger(__name__)
 
 ANALYSIS: Final = "power_states"
+_HOURS_AT_ONCE: Final = 2
+"""So many hours are read at once, threads of the database allowing."""
 _ONE_AT_A_TIME: Final = threading.Lock()
 Progress = Callable[[int, int], None]
 
@@ -146,14 +151,15 @@ def refresh(
     begin_ns = clock.monotonic_ns()
     with _ONE_AT_A_TIME:
         hours = _pending(store, limits)
-        for number, hour_us in enumerate(hours):
-            spent_s = (clock.monotonic_ns() - begin_ns) / 1e9
-            if budget_s is not None and number >= 2 and spent_s > budget_s:
-                summary.pending = len(hours) - number
-                break
-            _refresh_hour(store, hour_us, limits, clock, summary)
-            if progress is not None:
-                progress(number + 1, len(hours))
+        with closing(_read_ahead(store, hours, limits)) as reads:
+            for number, hour in enumerate(reads):
+                _store_hour(store, hour, limits, clock, summary)
+                if progress is not None:
+                    progress(number + 1, len(hours))
+                spent_s = (clock.monotonic_ns() - begin_ns) / 1e9
+                if budget_s is not None and number >= 1 and spent_s > budget_s:
+                    break
+        summary.pending = len(hours) - len(summary.hours)
     summary.duration_ms = (clock.monotonic_ns() - begin_ns) // 1_000_000
     return summary
 
@@ -219,10 +225,12 @@ def recompute(
                 "SELECT hour_utc FROM hour_change WHERE hour_utc BETWEEN ? AND ? ORDER BY hour_utc",
                 [stamp(hour_of(from_us)), stamp(hour_of(to_us - 1))],
             ).fetchall()
-        for number, (hour,) in enumerate(rows):
-            _refresh_hour(store, us_from_utc(hour), limits, clock, summary, anew=True)
-            if progress is not None:
-                progress(number + 1, len(rows))
+        hours = [us_from_utc(hour) for (hour,) in rows]
+        with closing(_read_ahead(store, hours, limits)) as reads:
+            for number, hour in enumerate(reads):
+                _store_hour(store, hour, limits, clock, summary, anew=True)
+                if progress is not None:
+                    progress(number + 1, len(hours))
     summary.duration_ms = (clock.monotonic_ns() - begin_ns) // 1_000_000
     return summary
 
@@ -252,6 +260,54 @@ def _outside(
         waiting -= set(runs.gpu[firm].tolist())
         hour_us += step_us
     return concat(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hour:
+    """What the samples of an hour say.
+
+    Attributes:
+        hour_us: start of the hour.
+        change_seq: state of the samples that were read.
+        runs: raw runs.
+        codes: names behind their numbers.
+    """
+
+    hour_us: int
+    change_seq: int
+    runs: Runs
+    codes: Codes
+
+
+def _read_hour(store: Store, hour_us: int, limits: Thresholds) -> _Hour:
+    codes = Codes.new()
+    with store.snapshot() as cur:
+        (change_seq,) = cur.execute(
+            "SELECT change_seq FROM hour_change WHERE hour_utc = ?", [stamp(hour_us)]
+        ).fetchall()[0]
+        return _Hour(hour_us, change_seq, HourReader(cur, codes, limits).hour(hour_us), codes)
+
+
+def _read_ahead(
+    store: Store, hours: Sequence[int], limits: Thresholds
+) -> Generator[_Hour, None, None]:
+    """Yield what the samples of each hour say, in turn; the next ones are read meanwhile.
+
+    Samples of an hour do not depend on results of another, so that one hour can be read and
+    computed on while another is stitched and written.
+    """
+    at_once = min(_HOURS_AT_ONCE, store.settings.integer("server.threads"))
+    with ThreadPoolExecutor(at_once, thread_name_prefix="power-states") as pool:
+        rest = iter(hours)
+        coming = deque(pool.submit(_read_hour, store, h, limits) for h in islice(rest, at_once))
+        try:
+            while coming:
+                hour = coming.popleft().result()
+                coming.extend(pool.submit(_read_hour, store, h, limits) for h in islice(rest, 1))
+                yield hour
+        finally:
+            for future in coming:
+                future.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,31 +344,37 @@ def _change(cur: Connection, codes: Codes, runs: Runs, hour_us: int, *, anew: bo
     return _Change(gone, added, np.union1d(gone.gpu, added.gpu).astype(np.int64))
 
 
-def _refresh_hour(
+def _last_settings(cur: Connection, hour_us: int) -> str | None:
+    """Return the hash of the settings that an hour's results were computed with."""
+    found = cur.execute(
+        "SELECT settings_hash FROM analysis_run WHERE analysis = ? AND hour_utc = ?",
+        [ANALYSIS, stamp(hour_us)],
+    ).fetchall()
+    return found[0][0] if found else None
+
+
+def _store_hour(
     store: Store,
-    hour_us: int,
+    hour: _Hour,
     limits: Thresholds,
     clock: Clock,
     summary: Summary,
     *,
     anew: bool = False,
 ) -> None:
+    """Bring the results of an hour, and of its surroundings as far as they change, up to date."""
     begin_ns = clock.monotonic_ns()
-    codes = Codes.new()
+    hour_us, codes, runs = hour.hour_us, hour.codes, hour.runs
     with store.snapshot() as cur:
-        seq, last_hash = cur.execute(
-            load("statements/states_hour"), {"analysis": ANALYSIS, "hour_utc": stamp(hour_us)}
-        ).fetchall()[0]
-        runs = HourReader(cur, codes, limits).hour(hour_us)
         # Pieces were made with these settings before: then equal runs have equal pieces.
-        anew = anew or last_hash != settings_hash(limits)
+        anew = anew or _last_settings(cur, hour_us) != settings_hash(limits)
         change = _change(cur, codes, runs, hour_us, anew=anew)
         reach = reach_of(cur, codes, runs, change.gpus, hour_us, limits.min_interval_s)
     pieces = stitch(reach.runs, limits.min_interval_s)
     note = {
         "analysis": ANALYSIS,
         "hour_utc": stamp(hour_us),
-        "change_seq": seq,
+        "change_seq": hour.change_seq,
         "settings_hash": settings_hash(limits),
         "finished_utc": stamp(clock.now_us()),
         "duration_ms": (clock.monotonic_ns() - begin_ns) // 1_000_000,
