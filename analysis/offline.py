@@ -6,249 +6,47 @@ Pure: rows in, value objects out. Text and page are made from these alone, so th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from analysis.classify import RAW_NAMES, STATES, VERDICTS, classify
 from analysis.frame import ENERGY_SOURCES, BoolArray, CodeArray, Column, IntArray
-from analysis.offline_findings import Finding, findings
+from analysis.offline_findings import findings
+from analysis.offline_model import (
+    GpuResult,
+    IdleRun,
+    Length,
+    Moment,
+    Offline,
+    Totals,
+    counts,
+    sum_known,
+)
 from analysis.offline_rows import Gpu, Samples
-from analysis.offline_series import Series, power_mw, series
+from analysis.offline_series import power_mw, series
 from analysis.runs import Intervals, Runs, raw_runs, stitch, take
-from analysis.shares import StateTotal, shares, totals
-from idlewatt.model import Basis, EnergySource, State, Thresholds
+from analysis.shares import shares, totals
+from idlewatt.columns import COMPUTE_SIGNALS, MEMORY_SIGNALS
+from idlewatt.model import Basis, State, Thresholds
 from idlewatt.units import MS_PER_S, US_PER_MS
 
 MOMENT_ROWS: Final = 2
 """Up to so many readings of a GPU are moments, not a time line."""
 
 KEPT_RUNS: Final = 10
+FIELDS: Final = {
+    "utilization.gpu": ("util_gpu_pct", *COMPUTE_SIGNALS),
+    "utilization.memory": ("util_mem_pct", *MEMORY_SIGNALS),
+    "memory.used": ("mem_used_mib", "n_procs"),
+    "power.draw": ("power_avg_mw", "power_inst_mw", "mean_power_mw"),
+    "enforced.power.limit": ("power_limit_mw",),
+}
+"""Fields of nvidia-smi, and the columns that have what they say."""
+
 LONG_MS: Final = 5 * 60 * MS_PER_S
 """From here on a run is a wait of a program, and not a pause between two pieces of work."""
 KEPT_MOMENTS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Time and energy by state of a GPU or of all.
-
-    Attributes:
-        states: in the order of `STATES`.
-        basis_ms: time in execution (active, execution-idle) by the evidence it rests on.
-        unknown_ms: time of unknown state by reason.
-        seen_ms: time with a reading.
-        span_ms: time from the first to the last reading of the node.
-    """
-
-    states: tuple[StateTotal, ...]
-    basis_ms: dict[Basis, int]
-    unknown_ms: dict[str, int]
-    seen_ms: int
-    span_ms: int
-
-    def of(self, state: State) -> StateTotal:
-        """Return one state's."""
-        return self.states[STATES.index(state)]
-
-    @property
-    def held_ms(self) -> int:
-        """Return the time in execution: a program held the GPU and its state is known."""
-        return self.of(State.ACTIVE).obs_ms + self.of(State.EXECUTION_IDLE).obs_ms
-
-    @property
-    def held_uj(self) -> int | None:
-        """Return the energy of the time in execution; None where none is known."""
-        return _sum_known(
-            [self.of(State.ACTIVE).energy_uj, self.of(State.EXECUTION_IDLE).energy_uj]
-        )
-
-    @property
-    def energy_uj(self) -> int | None:
-        """Return the energy of all states; None where none is known."""
-        return _sum_known([total.energy_uj for total in self.states])
-
-    @property
-    def energy_ms(self) -> int:
-        """Return the time that has an energy."""
-        return sum(total.energy_obs_ms for total in self.states)
-
-    @property
-    def idle_time_share(self) -> float | None:
-        """Return execution-idle over in-execution time."""
-        idle = self.of(State.EXECUTION_IDLE).obs_ms
-        return idle / self.held_ms if self.held_ms else None
-
-    @property
-    def idle_energy_share(self) -> float | None:
-        """Return execution-idle over in-execution energy; None where no energy is known."""
-        idle, held = self.of(State.EXECUTION_IDLE).energy_uj, self.held_uj
-        if not held:
-            return None
-        return (idle or 0) / held if idle is not None or not self._idle_ms else None
-
-    @property
-    def _idle_ms(self) -> int:
-        return self.of(State.EXECUTION_IDLE).obs_ms
-
-    def mean_w(self, state: State) -> float | None:
-        """Return the mean power in a state over the time that has an energy."""
-        total = self.of(state)
-        if total.energy_uj is None or not total.energy_obs_ms:
-            return None
-        return total.energy_uj / total.energy_obs_ms / 1_000
-
-    @property
-    def coverage(self) -> float | None:
-        """Return the share of the span that has a reading."""
-        return min(self.seen_ms / self.span_ms, 1.0) if self.span_ms else None
-
-
-def _no_totals() -> Totals:
-    none = tuple(
-        StateTotal(state, 0, None, tuple(None for _ in ENERGY_SOURCES), 0) for state in STATES
-    )
-    return Totals(none, {}, {}, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class IdleRun:
-    """A stretch in which a program held a GPU and did nothing.
-
-    Attributes:
-        gpu: which.
-        begin_us: when it began.
-        end_us: when it ended.
-        length_ms: how long.
-        energy_uj: its energy; None where none is known.
-        basis: the evidence.
-    """
-
-    gpu: Gpu
-    begin_us: int
-    end_us: int
-    length_ms: int
-    energy_uj: int | None
-    basis: Basis
-
-
-@dataclass(frozen=True, slots=True)
-class GpuResult:
-    """One GPU.
-
-    Attributes:
-        gpu: which.
-        totals: its time and energy.
-        first_us: begin of its first reading's interval.
-        last_us: stamp of its last reading.
-        interval_ms: nominal interval, the most frequent one.
-        mean_w: mean power over the time that has an energy.
-        peak_w: highest reading.
-        peak_us: when.
-        limit_w: highest enforced limit.
-        sources: where its energy comes from, by time.
-        idle_runs: number of execution-idle runs.
-        idle_median_s: their median length.
-        idle_long_ms: time in the runs of `LONG_MS` or more.
-        idle_long_uj: energy of those; None where none is known.
-        longest: the longest run.
-    """
-
-    gpu: Gpu
-    totals: Totals
-    first_us: int
-    last_us: int
-    interval_ms: int
-    mean_w: float | None
-    peak_w: float | None
-    peak_us: int | None
-    limit_w: float | None
-    sources: tuple[EnergySource, ...]
-    idle_runs: int
-    idle_median_s: float | None
-    idle_long_ms: int
-    idle_long_uj: int | None
-    longest: IdleRun | None
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A single reading: what a GPU was doing at that moment, without the length rule.
-
-    Attributes:
-        gpu: which.
-        at_us: when.
-        raw: active, low, deep_idle or unknown.
-        basis: the evidence.
-        reason: why it is unknown.
-        power_w: as read.
-        util_gpu_pct: as read.
-        util_mem_pct: as read.
-        mem_used_mib: as read.
-    """
-
-    gpu: Gpu
-    at_us: int
-    raw: str
-    basis: Basis
-    reason: str | None
-    power_w: float | None
-    util_gpu_pct: int | None
-    util_mem_pct: int | None
-    mem_used_mib: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """In-execution share if another length made a low stretch execution-idle."""
-
-    min_interval_s: int
-    time: float | None
-    energy: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Offline:
-    """Everything that files say.
-
-    Attributes:
-        gpus: per GPU, in the order of node and index.
-        totals: of all devices; instances of MIG are left out where their device is there.
-        runs: the longest execution-idle runs, longest first.
-        moments: readings of GPUs that have too few for a time line.
-        series: time lines and power of each GPU, in buckets; None where there are only moments.
-        findings: what looks wrong or misleads.
-        by_length: shares by minimum length.
-        rows: readings.
-        rows_by_memory: readings in which memory in use alone shows whether a program held the GPU.
-        min_interval_s: length from which a low stretch is execution-idle.
-        from_us: begin of the first reading's interval.
-        to_us: last stamp.
-    """
-
-    gpus: tuple[GpuResult, ...] = ()
-    totals: Totals = field(default_factory=_no_totals)
-    runs: tuple[IdleRun, ...] = ()
-    moments: tuple[Moment, ...] = ()
-    series: Series | None = None
-    findings: tuple[Finding, ...] = ()
-    by_length: tuple[Length, ...] = ()
-    rows: int = 0
-    rows_by_memory: int = 0
-    min_interval_s: int = 5
-    from_us: int = 0
-    to_us: int = 0
-
-    @property
-    def only_moments(self) -> bool:
-        """Return whether no GPU has a time line."""
-        return self.series is None
-
-    @property
-    def devices(self) -> tuple[GpuResult, ...]:
-        """Return the GPUs that totals count."""
-        return tuple(item for item in self.gpus if _counts(item.gpu, [g.gpu for g in self.gpus]))
 
 
 def analyse(samples: Samples, thresholds: Thresholds | None = None) -> Offline:
@@ -265,10 +63,10 @@ def analyse(samples: Samples, thresholds: Thresholds | None = None) -> Offline:
     kind = classify(columns, len(rows), limits)
     runs = raw_runs(rows, kind, np.full(len(rows), -1, dtype=np.int32))
     pieces = stitch(runs, limits.min_interval_s)
-    counted = np.array([_counts(gpu, samples.gpus) for gpu in samples.gpus])
+    counted = np.array([counts(gpu, samples.gpus) for gpu in samples.gpus])
     spans = _spans(samples)
-    counts = np.bincount(rows.gpu, minlength=len(samples.gpus))
-    moments = bool((counts <= MOMENT_ROWS).all())
+    readings = np.bincount(rows.gpu, minlength=len(samples.gpus))
+    moments = bool((readings <= MOMENT_ROWS).all())
     ours = take(pieces, counted[pieces.gpu])
     return Offline(
         gpus=tuple(
@@ -277,7 +75,7 @@ def analyse(samples: Samples, thresholds: Thresholds | None = None) -> Offline:
         ),
         totals=_totals(ours, int(spans[counted].sum())),
         runs=() if moments else _longest(_all_runs(samples.gpus, pieces)),
-        moments=_moments(samples, kind, counts) if moments else (),
+        moments=_moments(samples, kind) if moments else (),
         series=None if moments else series(samples, np.repeat(pieces.state, pieces.samples)),
         findings=findings(samples, kind),
         by_length=() if moments else _by_length(runs, counted),
@@ -286,17 +84,8 @@ def analyse(samples: Samples, thresholds: Thresholds | None = None) -> Offline:
         min_interval_s=limits.min_interval_s,
         from_us=int((rows.ts_us - rows.obs_ms * US_PER_MS).min()),
         to_us=int(rows.ts_us.max()),
+        lacking=_lacking(samples),
     )
-
-
-def _counts(gpu: Gpu, gpus: Sequence[Gpu]) -> bool:
-    """Return whether totals count a GPU: instances only where their device is not there."""
-    return gpu.parent_uuid is None or all(gpu.parent_uuid != other.name for other in gpus)
-
-
-def _sum_known(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _spans(samples: Samples) -> IntArray:
@@ -354,7 +143,7 @@ def _gpu(samples: Samples, code: int, pieces: Intervals, span_ms: int) -> GpuRes
         len(runs),
         float(np.median([run.length_ms for run in runs])) / MS_PER_S if runs else None,
         sum(run.length_ms for run in long),
-        _sum_known([run.energy_uj for run in long]),
+        sum_known([run.energy_uj for run in long]),
         max(runs, key=lambda run: run.length_ms, default=None),
     )
 
@@ -405,11 +194,22 @@ def _by_length(runs: Runs, counted: BoolArray) -> tuple[Length, ...]:
     return tuple(Length(item.min_interval_s, item.time, item.energy) for item in shares(ours))
 
 
-def _moments(samples: Samples, kind: CodeArray, counts: IntArray) -> tuple[Moment, ...]:
+def _lacking(samples: Samples) -> tuple[str, ...]:
+    found = [
+        field
+        for field, names in FIELDS.items()
+        if not any(name in samples.columns for name in names)
+    ]
+    if all(gpu.model is None for gpu in samples.gpus):
+        found.append("name")
+    return tuple(found)
+
+
+def _moments(samples: Samples, kind: CodeArray) -> tuple[Moment, ...]:
     rows, power = samples.rows, power_mw(samples, slice(None))
     read = [samples.columns.get(name) for name in ("util_gpu_pct", "util_mem_pct", "mem_used_mib")]
     found = []
-    for at in range(min(int(counts.sum()), KEPT_MOMENTS)):
+    for at in range(min(len(rows), KEPT_MOMENTS)):
         verdict = VERDICTS[kind[at]]
         read_mw = _value(power, at)
         found.append(

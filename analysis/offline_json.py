@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from analysis.offline import GpuResult, IdleRun, Moment, Offline, Totals
 from analysis.offline_findings import Finding
+from analysis.offline_model import GpuResult, IdleRun, Moment, Offline, Totals
 from idlewatt.clock import iso_utc
 from idlewatt.model import State
 from idlewatt.units import MS_PER_S, UJ_PER_J
@@ -21,6 +21,7 @@ def as_json(result: Offline) -> dict[str, Any]:
         "readings": result.rows,
         "readings_by_memory": result.rows_by_memory,
         "min_interval_s": result.min_interval_s,
+        "fields_lacking": list(result.lacking),
         "totals": _totals(result.totals),
         "gpus": [_gpu(item) for item in result.gpus],
         "longest_runs": [_run(run) for run in result.runs],

@@ -17,7 +17,7 @@ MOST_BUCKETS: Final = 720
 MOST_CELLS: Final = 4_000
 """Buckets of all GPUs together: keeps a page small, however many GPUs there are."""
 MOST_GPUS: Final = 16
-_LADDER_S: Final = (
+LADDER_S: Final = (
     *(1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1_200, 1_800),
     *(3_600, 7_200, 10_800, 21_600, 43_200, 86_400),
 )
@@ -109,7 +109,7 @@ def bucket_width_s(first_us: int, last_us: int, interval_ms: int, gpus: int) -> 
     """Return a round width that keeps a page small and is not below the interval of the rows."""
     most = max(min(MOST_BUCKETS, MOST_CELLS // max(gpus, 1)), 1)
     least_s = max((last_us - first_us) / US_PER_S / most, interval_ms / 1_000)
-    width = next((width for width in _LADDER_S if width >= least_s), None)
+    width = next((width for width in LADDER_S if width >= least_s), None)
     return width or int(-(-least_s // 86_400)) * 86_400
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from analysis.offline import GpuResult, Offline
 from analysis.offline_findings import Finding
+from analysis.offline_model import GpuResult, Offline
 from dashboard import format as fmt
 from dashboard.offline.words import Context, cost, energy, labels, length, source_words, time
 from idlewatt.model import Basis, State
 from idlewatt.units import MS_PER_S
 
 COMMAND: Final = (
-    "TZ=UTC nvidia-smi --query-gpu=timestamp,index,uuid,name,utilization.gpu,utilization.memory,"
-    "memory.used,power.draw,enforced.power.limit,clocks.current.sm,temperature.gpu "
-    "--format=csv -l 1 -f gpus.csv"
+    "TZ=UTC nvidia-smi --format=csv -l 1 -f gpus.csv --query-gpu=timestamp,index,uuid,name,"
+    "utilization.gpu,utilization.memory,memory.used,power.draw,enforced.power.limit,"
+    "clocks.current.sm,temperature.gpu"
 )
 _SHOWN: Final = 5
 _NOTABLE: Final = 0.01
@@ -158,8 +158,9 @@ def actions(result: Offline, context: Context) -> list[str]:
             "Look for who uses the GPU outside of what was recorded (another container, a video "
             "encoder): run `nvidia-smi` on the host itself."
         )
-    if result.totals.unknown_ms or "uuid" not in context.rules or not result.totals.energy_ms:
-        found.append("Record with these fields next time:")
+    lacking = [*result.lacking, *(["uuid"] if context.rules - {"uuid"} else [])]
+    if lacking:
+        found.append(f"Record {', '.join(lacking)} as well next time:")
     else:
         found.append("Keep recording, so that a week can be compared with the next:")
     return found
@@ -173,7 +174,7 @@ def _release(result: Offline, context: Context) -> list[str]:
     names = labels(result)
     long_ms = sum(item.idle_long_ms for item in items)
     known = [item.idle_long_uj for item in items if item.idle_long_uj is not None]
-    took = f", {energy(sum(known))}{cost(sum(known), context)}" if known else ""
+    took = f" ({energy(sum(known))}{cost(sum(known), context)})" if known else ""
     longest = max((i.longest for i in items if i.longest), key=lambda run: run.length_ms)
     program = "its program waits" if len(items) == 1 else "their programs wait"
     return [
@@ -236,8 +237,8 @@ def _empty(result: Offline, context: Context) -> list[str]:
     known = [item.totals.energy_uj for item in never if item.totals.energy_uj is not None]
     took = f" ({energy(sum(known))}{cost(sum(known), context)})" if known else ""
     return [
-        f"Give {_some(never, labels(result))} work or to others: no program was there all the time"
-        f"{took}."
+        f"Give {_some(never, labels(result))} to someone who needs it: no program was there all "
+        f"the time{took}."
     ]
 
 

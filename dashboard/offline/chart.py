@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.classify import STATES
-from analysis.offline import GpuResult
+from analysis.offline_model import GpuResult
 from analysis.offline_series import GpuSeries, Series
 from dashboard import format as fmt
+from dashboard.offline import words
 from idlewatt.clock import utc_from_us
 from idlewatt.model import State
 from idlewatt.units import MS_PER_S, US_PER_S
@@ -66,7 +67,7 @@ def gpu_chart(item: GpuResult, series: GpuSeries, whole: Series, summary: str) -
     """
     stretch = f'transform="translate({LEFT} 0) scale({PLOT / whole.buckets:.6g} 1)"'
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(summary)}">',
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_label(summary)}">',
         f'<rect class="none" x="{LEFT}" y="0" width="{PLOT}" height="{STRIP}"/>',
         _axis(whole),
         f"<g {stretch}>",
@@ -77,6 +78,10 @@ def gpu_chart(item: GpuResult, series: GpuSeries, whole: Series, summary: str) -
         "</svg>",
     ]
     return "".join(parts)
+
+
+def _label(text: str) -> str:
+    return html.escape(words.clean(text))
 
 
 def _strip(series: GpuSeries, bucket_ms: int) -> str:
@@ -204,5 +209,5 @@ def bar(values: dict[State, float], summary: str) -> str:
         x += width
     return (
         f'<svg class="bar" viewBox="0 0 {WIDTH} 26" preserveAspectRatio="none" role="img" '
-        f'aria-label="{html.escape(summary)}">{"".join(parts)}</svg>'
+        f'aria-label="{_label(summary)}">{"".join(parts)}</svg>'
     )

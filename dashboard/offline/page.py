@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Sequence
 from typing import Final
 
-from analysis.offline import GpuResult, Offline, Totals
+from analysis.offline_model import GpuResult, Offline, Totals
 from analysis.offline_series import GpuSeries
 from dashboard import format as fmt
 from dashboard.offline import advice, chart, words
@@ -17,7 +16,6 @@ from idlewatt import __version__
 from idlewatt.model import State
 
 MOST_GPUS: Final = 256
-_CONTROLS: Final = re.compile(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LOOKS: Final = {
     State.ACTIVE: Look.ACTIVE,
     State.EXECUTION_IDLE: Look.EXECUTION_IDLE,
@@ -60,7 +58,8 @@ tbody th{font-weight:600}
 border:1px solid var(--outline)}
 .legend{display:flex;flex-wrap:wrap;gap:4px 20px;margin:0 0 14px;padding:0;list-style:none;
 font-size:13px}.legend li{margin:0}
-figure{margin:0 0 22px}figure svg{display:block;width:100%;min-width:680px;height:auto}
+figure{margin:0 0 22px}figcaption{margin:0 0 6px}
+figure svg{display:block;width:100%;min-width:680px;height:auto}
 svg.bar{display:block;width:100%;height:22px;border-radius:4px;margin:2px 0 10px}
 svg text{fill:var(--muted);font:11px @font}svg text.limit{fill:var(--limit)}
 path.grid{stroke:var(--grid);fill:none}.none{fill:var(--no_data);stroke:var(--grid)}
@@ -102,7 +101,7 @@ def render(result: Offline, context: Context) -> str:
 
 def _text(value: str) -> str:
     """Return a text that is safe anywhere in the page."""
-    return html.escape(_CONTROLS.sub("\ufffd", value))
+    return html.escape(words.clean(value))
 
 
 def _css() -> str:
@@ -152,7 +151,8 @@ def _findings(result: Offline, context: Context) -> str:
 
 def _actions(result: Offline, context: Context) -> str:
     items = _items(advice.actions(result, context))
-    command = f"<pre><code>{_text(advice.COMMAND)}</code></pre>"
+    shown = _text(advice.COMMAND).replace(",", ",<wbr/>")
+    command = f"<pre><code>{shown}</code></pre>"
     return f"<section><h2>What to do</h2>{items}{command}</section>"
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from analysis.offline import GpuResult, Offline
+from analysis.offline_model import GpuResult, Offline
 from dashboard.format import THIN, plural
 from dashboard.offline import advice, words
 from dashboard.offline.words import Context
@@ -78,6 +78,7 @@ def _shown(result: Offline) -> Sequence[GpuResult]:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an aligned table; the first column stands left, numbers stand right."""
+    rows = [[words.clean(cell) for cell in row] for row in rows]
     left = [
         number == 0 or any(row[number][:1].isalpha() for row in rows)
         for number in range(len(heads))
@@ -102,7 +103,7 @@ def _list(title: str, items: Sequence[str], width: int) -> Iterator[str]:
         yield f"\n{title}"
     for item in items:
         yield textwrap.fill(
-            item.replace(THIN, "\u00a0"),
+            words.clean(item).replace(THIN, "\u00a0"),
             width,
             initial_indent=f"{_INDENT}• ",
             subsequent_indent=f"{_INDENT}  ",
@@ -113,6 +114,9 @@ def _list(title: str, items: Sequence[str], width: int) -> Iterator[str]:
 
 def _wrapped(text: str, width: int) -> str:
     filled = textwrap.fill(
-        text.replace(THIN, "\u00a0"), width, break_long_words=False, break_on_hyphens=False
+        words.clean(text).replace(THIN, "\u00a0"),
+        width,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return filled.replace("\u00a0", " ")

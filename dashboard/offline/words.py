@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from analysis.offline import GpuResult, IdleRun, Moment, Offline, Totals
+from analysis.offline_model import GpuResult, IdleRun, Moment, Offline, Totals
 from analysis.offline_rows import Gpu
 from dashboard import format as fmt
 from idlewatt.clock import utc_from_us
@@ -45,6 +46,7 @@ BASES: Final = {
     Basis.RESIDENCY: "no program",
     Basis.NONE: fmt.NOTHING,
 }
+_CONTROLS: Final = re.compile(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _RAW: Final = {
     "active": "at work",
     "low": "held, doing nothing",
@@ -83,6 +85,11 @@ class Context:
     def clock(self) -> str:
         """Return what the times are, in short."""
         return "UTC" if self.zone_known else "clock of the file"
+
+
+def clean(value: str) -> str:
+    """Return a text from outside without control characters."""
+    return _CONTROLS.sub("\ufffd", value)
 
 
 def label(gpu: Gpu, everyone: Sequence[Gpu]) -> str:
@@ -159,19 +166,22 @@ def _stamp(value_us: int) -> str:
 
 def verdict(result: Offline, context: Context) -> str:
     """Return the one sentence that matters."""
+    if not result.gpus:
+        return "There is no reading of a GPU."
     if result.only_moments:
         return _moments_verdict(result)
     sums = result.totals
     devices = fmt.plural(len(result.devices), "GPU")
     subject = f"{devices} over {length((result.to_us - result.from_us) / 1_000)}"
     if not sums.held_ms:
-        return f"{subject}: {_nobody(sums, context)}"
+        return f"{subject}: {_nobody(result, context)}"
+    unknown = _unknown(sums)
     begin = f"{subject}: programs held {_them(result)} for {fmt.gpu_hours(sums.held_ms)}"
     idle = sums.of(State.EXECUTION_IDLE)
     if not idle.obs_ms:
         return (
             f"{begin}, and no stretch of {result.min_interval_s}{fmt.THIN}s or more without work "
-            f"was seen ({evidence(sums)})."
+            f"was seen (by {_bases(sums)}).{unknown}"
         )
     took = ""
     if idle.energy_uj is not None:
@@ -181,7 +191,7 @@ def verdict(result: Offline, context: Context) -> str:
         )
     return (
         f"{begin}; {fmt.share(sums.idle_time_share)} of that time "
-        f"({fmt.gpu_hours(idle.obs_ms)}){took} went by without work, as {evidence(sums)}."
+        f"({fmt.gpu_hours(idle.obs_ms)}){took} went by without work, as {evidence(sums)}.{unknown}"
     )
 
 
@@ -189,13 +199,20 @@ def _them(result: Offline) -> str:
     return "it" if len(result.devices) == 1 else "them"
 
 
-def _nobody(sums: Totals, context: Context) -> str:
+def _unknown(sums: Totals) -> str:
+    share = sums.of(State.UNKNOWN).obs_ms / sums.seen_ms
+    return f" In {fmt.share(share)} of all time the state is unknown." if share >= 0.005 else ""
+
+
+def _nobody(result: Offline, context: Context) -> str:
+    sums, it = result.totals, _them(result)
     took = ""
     if sums.energy_uj is not None:
-        took = f"; they took {energy(sums.energy_uj)}{cost(sums.energy_uj, context)}"
+        took = f"; the energy was {energy(sums.energy_uj)}{cost(sums.energy_uj, context)}"
     if sums.of(State.DEEP_IDLE).obs_ms > sums.of(State.UNKNOWN).obs_ms:
-        return f"no program was seen to hold any of them{took}."
-    return f"whether they did any work cannot be told from what was recorded{took}."
+        any_of = it if len(result.devices) == 1 else "any of them"
+        return f"no program was seen to hold {any_of}{took}.{_unknown(sums)}"
+    return f"whether {'it' if it == 'it' else 'they'} did any work cannot be told{took}."
 
 
 def _moments_verdict(result: Offline) -> str:
@@ -212,12 +229,11 @@ def _moments_verdict(result: Offline) -> str:
         )
         if counts[raw]
     ]
-    whole = f"of {fmt.plural(len(ours), 'GPU')} " if len(ours) > 1 else "the GPU was "
-    states = ", ".join(told) if len(ours) > 1 else told[0].partition(" ")[2]
-    return (
-        f"At the newest reading ({time(result.to_us)}) {whole}{states}; single readings have no "
-        "shares of time and energy, a log has."
-    )
+    log = "single readings have no shares of time and energy, a log has."
+    when = f"at the newest reading ({time(result.to_us)})"
+    if len(ours) > 1:
+        return f"{fmt.plural(len(ours), 'GPU')} {when}: {', '.join(told)}; {log}"
+    return f"The GPU was {told[0].partition(' ')[2]} {when}; {log}"
 
 
 def evidence(sums: Totals) -> str:

@@ -102,6 +102,8 @@ def run(args: argparse.Namespace, settings: Settings, clock: Clock | None = None
     if args.min_interval_s is not None and args.min_interval_s < 1:
         raise UsageError("--min-interval-s is at least 1")
     if args.what == [POWER_STATES]:
+        if args.html is not None or args.zone is not None:
+            raise UsageError("--html and --zone are for files; give files instead of power-states")
         return _run_period(args, settings, clock or SystemClock())
     try:
         from idlewatt.cli.analyze_offline import run as run_files

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.offline import Offline, analyse
+from analysis.offline import analyse
 from analysis.offline_json import as_json
+from analysis.offline_model import Offline
 from collector.formats import Options
 from collector.formats.stamps import parse_stamp, parse_zone
 from dashboard.offline import advice, page, text
