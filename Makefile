@@ -27,7 +27,7 @@ check: $(STAMP)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 format: $(STAMP)  ## rewrite the sources in the one format
 	$(BIN)/ruff format .
