@@ -135,6 +135,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "server.analyst_every_s", int, 300, "s", "analyst.duckdb is renewed so often", minimum=1
     ),
     Setting("server.memory_mib", int, 2048, "MiB", "memory limit of the database", minimum=64),
+    Setting(
+        "server.temp_mib",
+        int,
+        4096,
+        "MiB",
+        "what the database may spill to <data_dir>/tmp; a query that needs more is refused",
+        minimum=0,
+    ),
     Setting("server.threads", int, 2, "", "threads of the database", minimum=1),
     Setting(
         "server.min_free_mib",

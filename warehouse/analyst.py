@@ -2,7 +2,8 @@
 
 It holds views over the sealed segments (absolute paths) and copies of the small tables and of the
 results, is written beside the warehouse in the oldest storage format, and takes the place of the
-last one by rename. It ends at the last sealed hour.
+last one by rename. It ends at the last sealed hour: results of hours that are not sealed stay out,
+so that samples and results speak of the same time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from warehouse import schema
 from warehouse.layout import naive
 from warehouse.queries import load
 from warehouse.schema import rows_of
-from warehouse.store import Store
+from warehouse.store import FILE_MODE, Store
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,9 @@ INTERNAL: Final = frozenset(
         "set_aside",
     }
 )
+# What is derived from the samples of an hour goes along with them.
+BY_HOUR: Final = frozenset({"hour_change", "state_run", "state_interval", "analysis_run"})
+SEALED: Final = "SELECT DISTINCT hour_utc FROM segment WHERE problem IS NULL"
 
 
 def write_analyst_file(store: Store) -> Path:
@@ -63,6 +67,7 @@ def write_analyst_file(store: Store) -> Path:
             con.execute("DETACH analyst")
         finally:
             con.close()
+    draft.chmod(FILE_MODE)
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     draft.replace(target)
@@ -81,7 +86,8 @@ def _tables(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _copy(source: duckdb.DuckDBPyConnection, target: duckdb.DuckDBPyConnection, name: str) -> None:
     # Names come from the warehouse's own catalogue.
-    rows: Any = source.sql(f'SELECT * FROM "{name}"').to_arrow_table()  # noqa: S608
+    wanted = "" if name not in BY_HOUR else f" SEMI JOIN ({SEALED}) AS sealed USING (hour_utc)"
+    rows: Any = source.sql(f'SELECT * FROM "{name}"{wanted}').to_arrow_table()  # noqa: S608
     target.register("arrived", rows)
     try:
         target.execute(f'CREATE TABLE "{name}" AS SELECT * FROM arrived')  # noqa: S608

@@ -21,7 +21,7 @@ from idlewatt.units import US_PER_HOUR, US_PER_S
 from warehouse.layout import LiveTable, Segment, naive
 from warehouse.queries import load
 from warehouse.schema import parquet_list, rows_of
-from warehouse.store import Connection, Store
+from warehouse.store import FILE_MODE, Connection, Store
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +166,7 @@ def _settle(file: Path) -> tuple[str, int]:
     """Return SHA-256 and size of a file, after it and its folder reached the disk."""
     digest = hashlib.sha256()
     size = 0
+    file.chmod(FILE_MODE)
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
         while chunk := stream.read(_CHUNK):

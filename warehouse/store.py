@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Connection = duckdb.DuckDBPyConnection
 FILE_NAME: Final = "idlewatt.duckdb"
+TEMP_FOLDER: Final = "tmp"
+FOLDER_MODE: Final = 0o750
+FILE_MODE: Final = 0o640
 CHECKPOINT_THRESHOLD: Final = "64MB"
 
 
@@ -83,16 +87,19 @@ class Store:
         clock = clock or SystemClock()
         root = Path(data_dir).expanduser().absolute()
         try:
+            _make_private(root)
             (root / "segments" / "gpu_sample").mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise StoreError(f"data folder {root} cannot be made: {exc}") from exc
         lock_fd = _lock(root)
         problems: list[str] = []
         try:
+            shutil.rmtree(root / TEMP_FOLDER, ignore_errors=True)
             con = _connect(root / FILE_NAME, settings, clock, problems)
             store = cls(con, root, settings, clock, lock_fd)
             store.problems += problems
             store._prepare()
+            (root / FILE_NAME).chmod(FILE_MODE)
         except BaseException:
             os.close(lock_fd)
             raise
@@ -227,6 +234,13 @@ class Store:
         self.layout.load(con)
 
 
+def _make_private(root: Path) -> None:
+    """Make the data folder for its owner and group only; one that is there keeps its mode."""
+    if not root.is_dir():
+        root.mkdir(parents=True)
+        root.chmod(FOLDER_MODE)
+
+
 def _lock(root: Path) -> int:
     """Return the descriptor that holds the folder's lock; it goes when the process ends."""
     descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -247,6 +261,8 @@ def _connect(file: Path, settings: Settings, clock: Clock, problems: list[str]) 
         "memory_limit": f"{settings.integer('server.memory_mib')}MiB",
         "threads": settings.integer("server.threads"),
         "checkpoint_threshold": CHECKPOINT_THRESHOLD,
+        "temp_directory": str(file.parent / TEMP_FOLDER),
+        "max_temp_directory_size": f"{settings.integer('server.temp_mib')}MiB",
         "python_enable_replacements": False,
         "autoinstall_known_extensions": False,
     }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import duckdb
 import pytest
 
 from idlewatt.columns import TABLES
-from idlewatt.errors import StoreError
+from idlewatt.errors import QueryError, StoreError
 from warehouse.dimensions import DIMENSIONS
+from warehouse.queries import run_query
 from warehouse.segments import seal
 from warehouse.store import Store
 
@@ -202,3 +204,22 @@ def test_many_threads_read_while_one_writes(bench, kit):
         thread.join()
     assert errors == []
     assert bench.count() == 90
+
+
+def test_what_queries_spill_is_bounded_and_gone_after_a_restart(make_bench, tmp_path):
+    folder = tmp_path / "data"
+    sql = (
+        "WITH t AS MATERIALIZED (SELECT hash(i) AS a, hash(i + 1)::VARCHAR || repeat('x', 40) AS b "
+        "FROM range(1_500_000) AS r (i)) SELECT max(a), count(*) "
+        "FROM (SELECT a, row_number() OVER (ORDER BY b) AS n FROM t) WHERE n % 7 = 1"
+    )
+    limits = {"server__memory_mib": 100, "server__threads": 1}
+    with closing(make_bench(folder, server__temp_mib=1, **limits)) as bench:
+        with pytest.raises(QueryError, match=r"max_temp_directory_size|temp"):
+            run_query(bench.store, sql)
+        assert bench.count() == 0
+        (folder / "tmp").mkdir(exist_ok=True)
+        (folder / "tmp" / "duckdb_temp_storage_left-0.tmp").write_bytes(b"x" * 1000)
+    with closing(make_bench(folder, server__temp_mib=2000, **limits)) as bench:
+        assert not (folder / "tmp" / "duckdb_temp_storage_left-0.tmp").exists()
+        assert run_query(bench.store, sql).table.num_rows == 1
