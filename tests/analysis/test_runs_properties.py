@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from analysis.classify import RAW_OF_KIND, Kind, Raw
 from analysis.frame import sort_order
 from analysis.power_states import Rows, concat, firm_borders, raw_runs, stitch, take
+from analysis.runs import differing, join
 from idlewatt.units import US_PER_HOUR
 
 HOUR_US = 491_000 * US_PER_HOUR
@@ -196,3 +197,41 @@ def test_rows_in_any_order_come_out_in_order(fleet, later_us, rng):
         found = found.take(order)
     assert found.gpu.tolist() == expected.gpu.tolist()
     assert found.ts_us.tolist() == expected.ts_us.tolist()
+
+
+RUN_FIELDS = tuple(name for name in FIELDS if name != "run_ms")
+
+
+def run_tuples(runs):
+    plain = zip(*(getattr(runs, name).tolist() for name in RUN_FIELDS), strict=True)
+    return [
+        (*row, runs.energy_uj[:, at].tolist(), runs.energy_seen[:, at].tolist())
+        for at, row in enumerate(plain)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets, st.integers(1, 9), st.integers(-50, 60))
+def test_runs_of_portions_joined_are_the_runs_of_all_rows(fleet, size, at):
+    """Portions end anywhere, between GPUs, at holes and inside runs."""
+    rows = expand(fleet)
+    cuts_us = [HOUR_US + at * 1_000_000]
+    parts = [
+        raw_runs(*arrays(rows[low : low + size]), cuts_us=cuts_us)
+        for low in range(0, len(rows), size)
+    ]
+    whole = raw_runs(*arrays(rows), cuts_us=cuts_us)
+    joined_runs = join(concat([raw_runs(*arrays([])), *parts]), cuts_us)
+    assert run_tuples(joined_runs) == run_tuples(whole)
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets, fleets, st.data())
+def test_what_differs_between_two_sets_of_runs(one, other, data):
+    """Against a plain comparison of sets; some GPUs are the same on both sides."""
+    shared = [data.draw(st.sampled_from([mine, *other])) for mine in one]
+    old, new = (raw_runs(*arrays(expand(fleet))) for fleet in (one, shared))
+    gone, added = differing(old, new)
+    was, now = run_tuples(old), run_tuples(new)
+    assert gone.tolist() == [row not in now for row in was]
+    assert added.tolist() == [row not in was for row in now]
