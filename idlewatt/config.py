@@ -143,6 +143,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "what the database may spill to <data_dir>/tmp; a query that needs more is refused",
         minimum=0,
     ),
+    Setting(
+        "server.verify_mib_s",
+        float,
+        16.0,
+        "MiB/s",
+        "sealed files are compared with their checksum at this rate, each once a day; 0 never",
+        minimum=0,
+    ),
     Setting("server.threads", int, 2, "", "threads of the database", minimum=1),
     Setting(
         "server.min_free_mib",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Segment:
     min_gpu_uuid: str
     max_gpu_uuid: str
     size_bytes: int
+    sha256: str
 
 
 class Layout:
@@ -159,6 +161,12 @@ class Layout:
         del self.segments[path]
         self._dirty = True
 
+    def leave_out(self, con: duckdb.DuckDBPyConnection, path: str, problem: str) -> None:
+        """Keep a segment in the catalogue with its problem, but out of every answer."""
+        con.execute("UPDATE segment SET problem = ? WHERE path = ?", [problem, path])
+        del self.segments[path]
+        self._dirty = True
+
     def next_change(self) -> int:
         """Return the next number of the counter behind `hour_change`."""
         self._change_seq += 1
@@ -174,18 +182,40 @@ class Layout:
 def verify_segments(con: duckdb.DuckDBPyConnection, root: Path) -> list[str]:
     """Mark segments that are missing or of another size; return one sentence for each.
 
-    A file that is right again later is used again.
+    A file that is right again later, by its checksum too, is used again. The checksums of the
+    others are looked at in the background, see `warehouse.verify`.
     """
     problems = []
-    for path, size, before in rows_of(con, "SELECT path, size_bytes, problem FROM segment"):
+    catalogue = rows_of(con, "SELECT path, size_bytes, sha256, problem FROM segment")
+    for path, size, digest, before in catalogue:
         problem = _problem(root / path, size)
+        if before and problem is None:
+            problem = content_problem(digest_of(root / path), digest)
         if before and problem is None and _arrived_anew(con, root, path):
             problem = "its rows arrived anew meanwhile"
         if problem != before:
             con.execute("UPDATE segment SET problem = ? WHERE path = ?", [problem, path])
         if problem:
-            problems.append(f"segment {path} is left out of every answer: {problem}")
+            problems.append(left_out(path, problem))
     return problems
+
+
+def left_out(path: str, problem: str) -> str:
+    """Return the sentence that tells of a segment that is not used."""
+    return f"segment {path} is left out of every answer: {problem}"
+
+
+def content_problem(found: str, written: str) -> str | None:
+    """Return what a checksum says; None where it is the one that was written."""
+    if found == written:
+        return None
+    return f"its content changed (sha256 {found[:12]}…, {written[:12]}… was written)"
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _arrived_anew(con: duckdb.DuckDBPyConnection, root: Path, path: str) -> bool:

@@ -142,7 +142,8 @@ def run_sandboxed(
                     f"the query was stopped after {timeout_s:g} s; ask for less, or raise "
                     "query.timeout_s"
                 ) from exc
-            raise QueryError(one_sentence(exc)) from exc
+            text = one_sentence(exc).replace(str(store.data_dir), "<data_dir>")
+            raise QueryError(text) from exc
         finally:
             timer.cancel()
             timer.join()

@@ -1,4 +1,7 @@
-"""The background thread that seals quiet hours, renews `analyst.duckdb` and unlinks old files."""
+"""The background thread that seals quiet hours, renews `analyst.duckdb` and unlinks old files.
+
+It has the segments checked beside that, see `warehouse.verify`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from warehouse.layout import unlink_retired
 from warehouse.metrics import Metrics
 from warehouse.segments import due_tables, seal
 from warehouse.store import Store
+from warehouse.verify import Verifier
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +38,12 @@ class Sealer:
         self._thread = threading.Thread(target=self._run, name="sealer", daemon=True)
         self._analyst_due_us = 0
         self._once = threading.Lock()
+        self._verifier = Verifier(store)
         self.problem: str | None = None
 
     def __enter__(self) -> Sealer:
         self._thread.start()
+        self._verifier.start()
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -46,6 +52,7 @@ class Sealer:
     def stop(self) -> None:
         """Finish the step under way and stop."""
         self._stop.set()
+        self._verifier.stop()
         if self._thread.is_alive():
             self._thread.join()
 

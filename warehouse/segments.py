@@ -146,7 +146,7 @@ def _describe(store: Store, cursor: Connection, table: LiveTable, file: Path) ->
     text = load("statements/segment_facts").replace("/* file */", parquet_list([str(file)]))
     rows, first, last, low, high = rows_of(cursor, text)[0]
     path = str(file.relative_to(store.layout.root))
-    segment = Segment(path, table.hour_us, rows, us_from_utc(last), low, high, size)
+    segment = Segment(path, table.hour_us, rows, us_from_utc(last), low, high, size, digest)
     row = {
         "path": path,
         "hour_utc": naive(table.hour_us),

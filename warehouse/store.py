@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 import queue
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -54,7 +55,8 @@ class Store:
         settings: resolved settings.
         clock: time.
         layout: which live tables and segments make up `gpu_sample`; touched by the writer only.
-        problems: what start-up found wrong, one sentence each.
+        problems: what was found wrong, one sentence each.
+        suspicion: set when a statement failed as it does over a damaged segment.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Store:
         self.clock = clock
         self.problems: list[str] = []
         self.layout = Layout(data_dir / "segments" / "gpu_sample")
+        self.suspicion = threading.Event()
+        self._suspects: set[str] = set()
         self._root = con
         self._lock_fd = lock_fd
         self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None]
@@ -160,8 +164,26 @@ class Store:
             # The snapshot of a database starts at its first use, so use it now.
             rows_of(cursor, "SELECT 1 FROM hour_change LIMIT 1")
             yield cursor
+        except Exception as exc:
+            self._suspect(exc)
+            raise
         finally:
             cursor.close()
+
+    def take_suspects(self) -> set[str]:
+        """Return the segments that errors named since the last call."""
+        taken, self._suspects = self._suspects, set()
+        return taken
+
+    def _suspect(self, exc: Exception) -> None:
+        """Have segments checked where reading one failed."""
+        cause = exc if isinstance(exc, duckdb.Error) else exc.__cause__
+        if not isinstance(cause, (duckdb.IOException, duckdb.InvalidInputException)):
+            return
+        named = re.search(r"day=[0-9-]{10}/hour=[0-9]{2}/[a-z0-9-]+\.parquet", str(cause))
+        if named:
+            self._suspects.add(named.group())
+        self.suspicion.set()
 
     def cursor(self) -> Connection:
         """Return a bare cursor, for the warehouse's own copies; the caller closes it."""
