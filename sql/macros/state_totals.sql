@@ -7,7 +7,7 @@
 -- param: since_utc TIMESTAMP | first UTC hour counted
 -- param: before_utc TIMESTAMP | first UTC hour not counted
 CREATE OR REPLACE MACRO state_totals(what, since_utc, before_utc) AS TABLE
-WITH total AS (
+WITH seen AS (
     SELECT
         CASE what
             WHEN 'state' THEN i.state
@@ -23,6 +23,61 @@ WITH total AS (
             WHEN 'user' THEN CAST(i.job_key IS NOT NULL AS VARCHAR)
             WHEN 'user_class' THEN job.job_class
         END AS part,
+        i.*
+    FROM state_energy AS i
+    LEFT JOIN job ON i.job_key = job.job_key
+    WHERE i.hour_utc >= since_utc AND i.hour_utc < before_utc
+),
+
+-- A run as the subject has it: it ends where the owner changes, and at the edge of the window.
+begun AS (
+    SELECT
+        subject,
+        part,
+        gpu_uuid,
+        job_key,
+        state,
+        first_ts_utc,
+        obs_ms,
+        coalesce(
+            2 * epoch_ms(first_ts_utc - lag(last_ts_utc) OVER w) >= 3 * obs_ms / samples, true
+        ) AS begins
+    FROM seen
+    WHERE state IN ('execution_idle', 'deep_idle')
+    WINDOW w AS (PARTITION BY subject, part, gpu_uuid, job_key, state ORDER BY first_ts_utc)
+),
+
+numbered AS (
+    SELECT
+        *,
+        count(*) FILTER (WHERE begins) OVER (
+            PARTITION BY subject, part, gpu_uuid, job_key, state ORDER BY first_ts_utc
+        ) AS run
+    FROM begun
+),
+
+longest AS (
+    SELECT
+        subject,
+        part,
+        max(ms) FILTER (WHERE state = 'execution_idle') AS longest_idle_ms,
+        max(ms) FILTER (WHERE state = 'deep_idle') AS longest_empty_ms
+    FROM (
+        SELECT
+            subject,
+            part,
+            state,
+            sum(obs_ms) AS ms
+        FROM numbered
+        GROUP BY subject, part, gpu_uuid, job_key, state, run
+    )
+    GROUP BY subject, part
+),
+
+total AS (
+    SELECT
+        i.subject,
+        i.part,
         arg_max(i.node_id, i.last_ts_utc) AS node_id,
         count(DISTINCT i.gpu_uuid) AS gpus,
         count(DISTINCT i.gpu_uuid) FILTER (WHERE i.state = 'execution_idle') AS idle_gpus,
@@ -46,12 +101,8 @@ WITH total AS (
         sum(i.energy_uj) FILTER (WHERE i.state IN ('execution_idle', 'active')) AS execution_uj,
         sum(i.energy_counter_uj) AS energy_counter_uj,
         sum(i.energy_power_avg_uj) AS energy_power_avg_uj,
-        sum(i.energy_power_inst_uj) AS energy_power_inst_uj,
-        max(i.run_ms) FILTER (WHERE i.state = 'execution_idle') AS longest_idle_ms,
-        max(i.run_ms) FILTER (WHERE i.state = 'deep_idle') AS longest_empty_ms
-    FROM state_energy AS i
-    LEFT JOIN job ON i.job_key = job.job_key
-    WHERE i.hour_utc >= since_utc AND i.hour_utc < before_utc
+        sum(i.energy_power_inst_uj) AS energy_power_inst_uj
+    FROM seen AS i
     GROUP BY ALL
 ),
 
@@ -89,12 +140,17 @@ expected AS (
 SELECT
     coalesce(total.subject, expected.subject) AS subject,
     total.* EXCLUDE (subject, node_id, obs_ms),
+    longest.longest_idle_ms,
+    longest.longest_empty_ms,
     CASE WHEN what = 'node' THEN coalesce(total.node_id, expected.subject) ELSE total.node_id END
         AS node_id,
     coalesce(total.obs_ms, 0) AS obs_ms,
     CASE WHEN expected.expected_ms IS NOT NULL THEN greatest(expected.expected_ms, total.obs_ms) END
         AS expected_ms
 FROM total
+LEFT JOIN longest
+    ON total.subject IS NOT DISTINCT FROM longest.subject
+    AND total.part IS NOT DISTINCT FROM longest.part
 FULL JOIN expected
     ON (what = 'state' OR total.subject IS NOT DISTINCT FROM expected.subject)
     AND (what IN ('state', 'node_state') OR total.part IS NOT DISTINCT FROM expected.part)

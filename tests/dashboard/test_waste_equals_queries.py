@@ -81,7 +81,12 @@ def tables() -> dict[str, list[tuple[Any, ...]]]:
         "allocation": [
             row("allocation", gpu_uuid="GPU-0", job_key="c:1:0", **held),
             row("allocation", gpu_uuid="GPU-1", job_key="c:1:0", **held),
-            row("allocation", gpu_uuid="GPU-2", job_key="c:2:0", **held),
+            row(
+                "allocation",
+                gpu_uuid="GPU-2",
+                job_key="c:2:0",
+                **(held | {"start_utc": START_US + 600 * S}),
+            ),
         ],
     }
 
@@ -129,7 +134,9 @@ def test_waste_page(world: World) -> None:
     assert held[0]["held_empty_kwh"] == pytest.approx(found.kwh["held_empty"], rel=1e-12)
     # By hand: 240 and 480 of 1,200 s wait on the two GPUs that work, all of the fourth.
     assert found.kwh["execution_idle"] == pytest.approx((240 + 480 + 1200) * 120 / 3.6e6)
-    assert found.kwh["held_empty"] == pytest.approx(1200 * 70 / 3.6e6)
+    assert found.kwh["held_empty"] == pytest.approx(600 * 70 / 3.6e6)
+    # Nobody used that GPU for 1,200 s; the job held it for 600 of them.
+    assert held[0]["longest_run_s"] == 600
     assert found.coverage == pytest.approx(1.0, abs=0.002)
 
 
@@ -137,7 +144,7 @@ def test_named_queries_of_the_fleet_agree(world: World) -> None:
     shot = world.models.waste.read("24h")
     found = waste.sums(shot)
     states = {one["state"]: one["energy_kwh"] for one in ask(world, "waste_by_hour")}
-    assert set(states) == {"active", "execution_idle", "held_empty"}
+    assert set(states) == {"active", "deep_idle", "execution_idle", "held_empty"}
     by_gpu = ask(world, "execution_idle_by_gpu", **shot.params)
     idle = sum(one["execution_idle_kwh"] or 0.0 for one in by_gpu)
     assert idle == pytest.approx(found.kwh["execution_idle"], rel=1e-12)
