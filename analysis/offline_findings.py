@@ -14,6 +14,8 @@ from analysis.offline_rows import Gpu, Samples
 BUSY_PCT: Final = 95
 EMPTY_MIB: Final = 100
 LOW_LIMIT_SHARE: Final = 0.3
+NOTABLE_SHARE: Final = 0.001
+"""Share of a GPU's readings that has to show something; a program may start within a second."""
 _LEAST_HIGH_ROWS: Final = 60
 
 
@@ -22,7 +24,7 @@ class Finding:
     """Something about one GPU's readings.
 
     Attributes:
-        kind: busy_but_empty, zero_at_power, busy_at_low_power or over_limit.
+        kind: busy_but_empty, zero_at_power or busy_at_low_power.
         gpu: which.
         rows: how many readings show it.
         time_ms: how much time they stand for.
@@ -52,8 +54,10 @@ def findings(samples: Samples, kind: CodeArray) -> tuple[Finding, ...]:
         kind: what the classifier said of each.
     """
     found = []
+    readings = np.bincount(samples.rows.gpu, minlength=len(samples.gpus))
     for name, mask in _masks(samples, kind).items():
-        for code in np.unique(samples.rows.gpu[mask]):
+        shown = np.bincount(samples.rows.gpu[mask], minlength=len(samples.gpus))
+        for code in np.flatnonzero(shown >= np.maximum(readings * NOTABLE_SHARE, 1)):
             found.append(_finding(name, samples, mask & (samples.rows.gpu == code), int(code)))
     return tuple(found)
 

@@ -10,7 +10,7 @@ from analysis.offline_model import GpuResult, Offline
 from dashboard import format as fmt
 from dashboard.offline.words import Context, cost, energy, labels, length, source_words, time
 from idlewatt.model import Basis, State
-from idlewatt.units import MS_PER_S
+from idlewatt.units import MS_PER_S, US_PER_MS
 
 COMMAND: Final = (
     "TZ=UTC nvidia-smi --format=csv -l 1 -f gpus.csv --query-gpu=timestamp,index,uuid,name,"
@@ -89,6 +89,7 @@ def basis_notes(result: Offline, context: Context) -> list[str]:
             f"Low stretches count as execution-idle from {result.min_interval_s}{fmt.THIN}s on. "
             f"Share of held time for other lengths: {told}."
         )
+    found += _newcomers(result)
     found += _file_notes(context)
     if context.skipped_count:
         file, line, why = context.skipped[0]
@@ -97,6 +98,20 @@ def basis_notes(result: Offline, context: Context) -> list[str]:
             f"{file}, line {line}: {why}."
         )
     return [text for text in found if text]
+
+
+def _newcomers(result: Offline) -> list[str]:
+    """Return which GPUs were not there from the start of their node."""
+    names = labels(result)
+    begins: dict[str, int] = {}
+    for item in result.gpus:
+        node_id = item.gpu.node_id
+        begins[node_id] = min(item.first_us, begins.get(node_id, item.first_us))
+    return [
+        f"{names[item.gpu.name]} appears only at {time(item.first_us)}."
+        for item in result.gpus
+        if item.first_us - begins[item.gpu.node_id] > 2 * item.interval_ms * US_PER_MS
+    ]
 
 
 def _file_notes(context: Context) -> list[str]:
@@ -177,10 +192,11 @@ def _release(result: Offline, context: Context) -> list[str]:
     took = f" ({energy(sum(known))}{cost(sum(known), context)})" if known else ""
     longest = max((i.longest for i in items if i.longest), key=lambda run: run.length_ms)
     program = "its program waits" if len(items) == 1 else "their programs wait"
+    where = f" on {names[longest.gpu.name]}" if len(items) > 1 else ""
     return [
         f"Release {_some(items, names)} while {program}: {length(long_ms)} without work{took} in "
-        f"stretches of 5{fmt.THIN}min or more; the longest is {length(longest.length_ms)} on "
-        f"{names[longest.gpu.name]} from {time(longest.begin_us)} on.{_saving(items)}"
+        f"stretches of 5{fmt.THIN}min or more; the longest is {length(longest.length_ms)}"
+        f"{where} from {time(longest.begin_us)} on.{_saving(items)}"
     ]
 
 

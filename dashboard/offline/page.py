@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from idlewatt import __version__
 from idlewatt.model import State
 
 MOST_GPUS: Final = 256
+_CODE: Final = re.compile(r"`([^`<>]*)`")
 _LOOKS: Final = {
     State.ACTIVE: Look.ACTIVE,
     State.EXECUTION_IDLE: Look.EXECUTION_IDLE,
@@ -128,7 +130,8 @@ def _paragraph(text: str, style: str) -> str:
 
 
 def _items(items: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+    told = (_CODE.sub(r"<code>\1</code>", _text(item)) for item in items)
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in told) + "</ul>"
 
 
 def _listed(title: str, items: Sequence[str]) -> str:

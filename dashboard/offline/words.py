@@ -103,7 +103,8 @@ def label(gpu: Gpu, everyone: Sequence[Gpu]) -> str:
 
 def _short(gpu: Gpu) -> str:
     if gpu.parent_uuid is not None:
-        return f"MIG {gpu.name.removeprefix('MIG-').removeprefix(gpu.parent_uuid).lstrip('/')}"
+        instance = gpu.name.removeprefix("MIG-").removeprefix(gpu.parent_uuid).lstrip("/")
+        return f"MIG {instance.removeprefix('mig/')}"
     if gpu.index is not None:
         return f"GPU {gpu.index}"
     if gpu.name.endswith("/only"):

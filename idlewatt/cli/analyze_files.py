@@ -25,7 +25,10 @@ OVERLAP_LINES: Final = 256
 _HEAD: Final = 65_536
 _SERIES: Final = frozenset({Format.SMI_CSV, Format.DMON, Format.PMON})
 _OWN: Final = frozenset({"busy_but_empty", "zero_at_power"})  # the analysis finds them itself
-_COUNTED: Final = re.compile(r"\d[\d,]* row\(s\)|.*: \d+ (reading|tick)\(s\)|.*; \d+ tick\(s\)")
+_OF_A_PART: Final = re.compile(
+    r"\d[\d,]* row\(s\)|.*: \d+ (reading|tick)\(s\)|.*; \d+ tick\(s\)|.* appears later "
+)
+"""Notes that hold for a part of a file only; the analysis has its own words for the whole."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -167,7 +170,7 @@ class _Reader:
             try:
                 found, options = self._read([Source(name, part)], options)
             except FormatError:
-                if not number:
+                if done == size and not number:
                     raise
                 self.found = before
                 self.gatherer.forget_file()
@@ -194,7 +197,7 @@ class _Reader:
         mine = self.found
         mine.rules |= set(found.identity.values())
         mine.notes += [
-            note for note in found.notes if not _COUNTED.match(note) and note not in mine.notes
+            note for note in found.notes if not _OF_A_PART.match(note) and note not in mine.notes
         ]
         mine.findings += [
             item for item in found.findings if item.kind not in _OWN and item not in mine.findings

@@ -198,6 +198,11 @@ def test_readings_that_mislead_are_found(values, kind, state):
     assert figures(result.totals)[state][0] == (80 if state is State.ACTIVE else 70)
 
 
+def test_a_second_in_a_long_log_is_no_finding():
+    assert analysed(log([(2, TRAP), (2_100, EMPTY)])).findings == ()
+    assert analysed(log([(3, TRAP), (2_100, EMPTY)])).findings != ()
+
+
 def test_honest_readings_have_no_findings():
     assert analysed(log([(100, WORK), (100, WAIT), (100, EMPTY)])).findings == ()
 

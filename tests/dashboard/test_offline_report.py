@@ -111,7 +111,7 @@ def test_what_is_told_to_do_fits(mixed):
     assert firsts[0] == ["Release", "GPU", "0"]
     assert firsts[1] == ["Feed", "GPU", "1"]
     assert firsts[2] == ["Give", "GPU", "2"]
-    assert "the longest is 10 min on GPU 0 from 14 Jul 11:55:00 on" in told[0]
+    assert "the longest is 10 min from 14 Jul 11:55:00 on" in told[0]
     assert "A held board drew 100 W, an empty one 50 W." in told[0]
 
 
