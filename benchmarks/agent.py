@@ -83,6 +83,7 @@ class Server:
                         late.setdefault(row[0], []).append(row[LATE])
                 raw = json.dumps({"acked": batch.header.seq, "flush_s": 1.0}).encode()
                 self.send_response(200)
+                self.send_header("Idlewatt-Server", "0")
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)

@@ -12,7 +12,7 @@ import logging
 import random
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -25,7 +25,7 @@ from idlewatt.clock import Clock
 from idlewatt.errors import ServerUnreachableError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_S
-from idlewatt.wire import CONTENT_TYPE
+from idlewatt.wire import CONTENT_TYPE, SERVER_HEADER
 
 INGEST_PATH: Final = "/api/v1/ingest"
 GIVEN_UP_HEADER: Final = "Idlewatt-Given-Up"
@@ -43,7 +43,7 @@ class Answer:
     """What the server said about a batch.
 
     Attributes:
-        status: HTTP status; 502 for a 200 that is not an idlewatt server's.
+        status: HTTP status; 502 for a 200 that acknowledges nothing.
         acked: newest sequence of the lane that the server has.
         duplicate: whether it had the batch already.
         flush_s: batching interval it wants.
@@ -113,34 +113,48 @@ class Connection:
         if given_up is not None:
             headers[GIVEN_UP_HEADER] = f"{given_up[0]}-{given_up[1]}"
         response = self._http.post(INGEST_PATH, headers, body)
-        return parse_answer(response.status, response.body, response.headers.get("retry-after"))
+        return parse_answer(response.status, response.headers, response.body)
 
     def close(self) -> None:
         """Drop the connection; the next post opens another."""
         self._http.close()
 
 
-def parse_answer(status: int, raw: bytes, retry_after: str | None) -> Answer:
-    """Return the answer in an HTTP response; an unreadable 200 is no acknowledgement."""
+def parse_answer(status: int, headers: Mapping[str, str], raw: bytes) -> Answer:
+    """Return the answer in an HTTP response.
+
+    Only what an idlewatt server has marked as its own says anything about a batch; a proxy may
+    answer 200, 400, 409 or 413 too, in JSON even, and knows nothing of it.
+
+    Args:
+        status: HTTP status.
+        headers: names in lower case.
+        raw: body.
+    """
     try:
         found = json.loads(raw)
     except ValueError:
         found = None
     content: dict[str, Any] = found if isinstance(found, dict) else {}
-    acked, expected = _integer(content.get("acked")), _integer(content.get("expected"))
-    flush = content.get("flush_s")
     error = str(content.get("error") or "")
+    retry_after_s = _seconds(headers.get("retry-after"))
+    if SERVER_HEADER.lower() not in headers:
+        words = f"HTTP status {status} of something that is not an idlewatt server"
+        words += f": {error}" if error else ""
+        return Answer(
+            502 if status == 200 else status, error=words, retry_after_s=retry_after_s, ours=False
+        )
+    acked, flush = _integer(content.get("acked")), content.get("flush_s")
     if status == 200 and acked is None:
-        status, error = 502, "the answer is not that of an idlewatt server"
+        status, error = 502, "the answer says nothing of the batch"
     return Answer(
         status=status,
         acked=acked,
         duplicate=content.get("duplicate") is True,
         flush_s=float(flush) if isinstance(flush, (int, float)) else None,
-        expected=expected,
+        expected=_integer(content.get("expected")),
         error=error or ("" if status == 200 else f"HTTP status {status}"),
-        retry_after_s=_seconds(retry_after),
-        ours=acked is not None or bool(content.get("error")),
+        retry_after_s=retry_after_s,
     )
 
 
@@ -303,11 +317,11 @@ class LaneShipper:
             if answer.flush_s is not None and 0.05 <= answer.flush_s <= 600:
                 self._flush_s = answer.flush_s
             return self._pause(batch)
-        if status == 413 or (status == 400 and answer.ours):
+        if status in (400, 413) and answer.ours:
             self._say(logging.ERROR, f"batch {batch.seq} was refused for good: {answer.error}")
             self._spool.quarantine(batch, self._config.node_id, answer.error, self._clock.now_us())
             return 0.0
-        if status in (401, 403):
+        if status in (401, 403) and answer.ours:
             self._say(logging.ERROR, f"token refused: {answer.error}; see agent.token_file")
             return self._backoff.next_s(AUTH_RETRY_S)
         self._say(logging.WARNING, f"server cannot take batches now: {answer.error}")

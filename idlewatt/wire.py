@@ -26,6 +26,8 @@ MAX_BODY_BYTES: Final = 16 << 20
 MAX_RAW_BYTES: Final = 128 << 20
 MAX_ROWS: Final = 1_000_000
 CONTENT_TYPE: Final = "application/vnd.idlewatt.batch"
+# In every answer of a server: what lacks it was said by something on the way.
+SERVER_HEADER: Final = "Idlewatt-Server"
 
 _TYPECODE: Final = {
     Kind.TS: "q",

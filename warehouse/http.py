@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from idlewatt import __version__
 from idlewatt.errors import (
     AuthError,
     IdlewattError,
@@ -18,6 +19,7 @@ from idlewatt.errors import (
     UsageError,
     WireError,
 )
+from idlewatt.wire import SERVER_HEADER
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -109,6 +111,7 @@ class Response:
             "content-length": str(len(self.body)),
             "x-content-type-options": "nosniff",
             "cache-control": "no-store",
+            SERVER_HEADER.lower(): __version__,
             **self.headers,
         }
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

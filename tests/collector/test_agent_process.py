@@ -55,6 +55,7 @@ class Receiver:
                     status, content = outer.take(body)
                 raw = json.dumps(content).encode()
                 self.send_response(status)
+                self.send_header("Idlewatt-Server", "0.1.0")
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
                 self.wfile.write(raw)

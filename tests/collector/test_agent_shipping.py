@@ -35,9 +35,10 @@ from idlewatt.clock import VirtualClock
 from idlewatt.columns import GPU_SAMPLE
 from idlewatt.errors import ConfigError, ServerUnreachableError
 from idlewatt.model import Lane
-from idlewatt.wire import Batch, decode_batch, rows_from_table
+from idlewatt.wire import SERVER_HEADER, Batch, decode_batch, rows_from_table
 
 S = 1_000_000
+OURS = {SERVER_HEADER.lower(): "0.1.0"}
 
 
 def sample(ts_us: int, gpu: str, epoch: int) -> list[object]:
@@ -129,6 +130,8 @@ class Server:
             given_up = None if words is None else tuple(int(word) for word in words.split("-"))
             status, content = self.ledger.take(body, given_up)  # type: ignore[arg-type]
             headers = {}
+        if fault == "none":
+            headers = {SERVER_HEADER: "0.1.0", **headers}
         raw = json.dumps(content).encode()
         if fault == "after":
             request.close_connection = True
@@ -245,8 +248,9 @@ class FlakyTransport:
         status, content = self.ledger.take(body, given_up)
         if fault in ("after", "half"):
             raise ServerUnreachableError("cut")
-        raw = b"?" if fault == "garbage" else json.dumps(content).encode()
-        return parse_answer(status, raw, None)
+        if fault == "garbage":
+            return parse_answer(status, {}, json.dumps(content).encode())
+        return parse_answer(status, OURS, json.dumps(content).encode())
 
     def close(self) -> None:
         return
@@ -374,16 +378,47 @@ def test_retry_after_is_the_least_wait(tmp_path: Path, status: int) -> None:
     node.spool.close()
 
 
-def test_a_400_of_something_on_the_way_costs_no_batch(tmp_path: Path) -> None:
-    transport = Scripted(Answer(400, error="HTTP status 400", ours=False), Answer(200, acked=1))
+PROXY = [
+    (400, b'{"error": "bad_request", "message": "upstream policy"}'),
+    (400, b""),
+    (413, b"<html>413</html>"),
+    (413, b'{"error": "too large"}'),
+    (409, b'{"error": "conflict", "expected": 0}'),
+    (200, b'{"acked": 1000}'),
+    (200, b"<html>sign in</html>"),
+    (403, b'{"error": "forbidden"}'),
+]
+
+
+@pytest.mark.parametrize(("status", "raw"), PROXY)
+def test_what_something_on_the_way_says_settles_no_batch(
+    tmp_path: Path, status: int, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = parse_answer(status, {"server": "proxy"}, raw)
+    transport = Scripted(theirs, theirs, theirs, Answer(200, acked=1))
+    node, live = lane(tmp_path, transport)
+    node.tick()
+    waits = [live.step() for _ in range(3)]
+    backlog = node.spool.backlog()
+    assert (backlog.batches, backlog.quarantined, node.spool.facts()) == (1, 0, [])
+    assert min(waits) > 0
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1  # once, not each time
+    assert f"HTTP status {status} of something that is not an idlewatt server" in messages[0]
+    live.step()
+    assert node.spool.backlog().batches == 0
+    assert set(transport.posts) == {transport.posts[0]}  # nothing declared lost
+    node.spool.close()
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_a_servers_own_refusal_settles_the_batch(tmp_path: Path, status: int) -> None:
+    transport = Scripted(parse_answer(status, OURS, b'{"error": "no such kind"}'))
     node, live = lane(tmp_path, transport)
     node.tick()
     live.step()
-    assert node.spool.backlog().batches == 1
-    live.step()
-    assert node.spool.quarantined() == []
-    assert node.spool.backlog().batches == 0
-    assert transport.posts[0] == transport.posts[1]
+    backlog = node.spool.backlog()
+    assert (backlog.batches, backlog.quarantined) == (0, 1)
     node.spool.close()
 
 
@@ -484,7 +519,7 @@ def test_post_batch_gives_the_answer(server: Server) -> None:
     assert server.seen[0]["idlewatt-given-up"] == "1-2"
     server.reply = (200, {"acked": 7, "duplicate": True, "flush_s": 2}, {})
     assert post_batch(server.url, "t", b"body") == Answer(200, 7, True, 2.0)
-    server.reply = (400, {}, {})
+    server.faults, server.reply = ["garbage"], (400, {}, {})
     assert post_batch(server.url, "t", b"body").ours is False
 
 
@@ -499,10 +534,11 @@ def test_no_server_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nIdlewatt-Server: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
         b'5\r\n{"ack\r\n6;x=y\r\ned": 4\r\n1\r\n}\r\n0\r\n\r\n',
-        b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{"acked": 4}',
-        b'HTTP/1.0 200 OK\r\n\r\n{"acked": 4}',
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nIDLEWATT-SERVER: 1\r\n"
+        b'content-length: 12\r\n\r\n{"acked": 4}',
+        b'HTTP/1.0 200 OK\r\nidlewatt-server: 1\r\n\r\n{"acked": 4}',
     ],
 )
 def test_forms_an_answer_can_have(reply: bytes) -> None:
@@ -546,17 +582,20 @@ def raw_answer(reply: bytes) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("status", "raw", "expected"),
+    ("status", "headers", "raw", "expected"),
     [
-        (200, b"<html>", 502),
-        (200, b"[]", 502),
-        (200, b'{"acked": true}', 502),
-        (200, b'{"acked": 3}', 200),
-        (503, b"", 503),
+        (200, OURS, b"<html>", 502),
+        (200, OURS, b"[]", 502),
+        (200, OURS, b'{"acked": true}', 502),
+        (200, {}, b'{"acked": 3}', 502),
+        (200, OURS, b'{"acked": 3}', 200),
+        (503, {}, b"", 503),
     ],
 )
-def test_only_a_servers_own_200_acknowledges(status: int, raw: bytes, expected: int) -> None:
-    answer = parse_answer(status, raw, "soon")
+def test_only_a_servers_own_200_acknowledges(
+    status: int, headers: dict[str, str], raw: bytes, expected: int
+) -> None:
+    answer = parse_answer(status, {**headers, "retry-after": "soon"}, raw)
     assert answer.status == expected
     assert answer.retry_after_s is None
     assert answer.ok is (expected == 200)
