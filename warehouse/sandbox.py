@@ -44,7 +44,6 @@ ALLOWED_TABLE_FUNCTIONS: Final = frozenset(
         "summary",
         "duckdb_columns",
         "duckdb_constraints",
-        "duckdb_databases",
         "duckdb_functions",
         "duckdb_indexes",
         "duckdb_keywords",
@@ -52,7 +51,6 @@ ALLOWED_TABLE_FUNCTIONS: Final = frozenset(
         "duckdb_sequences",
         "duckdb_tables",
         "duckdb_types",
-        "duckdb_views",
         "duckdb_optimizers",
         "pragma_table_info",
         "pragma_version",
@@ -78,18 +76,30 @@ REFUSED_FUNCTIONS: Final = frozenset(
         "sleep_ms",
     }
 )
+# Catalogue views that tell where the server keeps its files (also within the text of a view).
+HIDDEN_VIEWS: Final = frozenset(
+    {
+        "duckdb_databases",
+        "duckdb_views",
+        "duckdb_logs",
+        "pragma_database_list",
+        "sqlite_master",
+        "sqlite_schema",
+        "pg_views",
+        "pg_settings",
+        "information_schema.views",
+    }
+)
+_WRITE_NODE: Final = re.compile(r"(INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE|.*_STATEMENT")
+
+_parser_lock = threading.Lock()
+_parser: list[duckdb.DuckDBPyConnection] = []
 
 
 @cache
 def own_macros() -> frozenset[str]:
     """Return the names of the macros of `sql/macros/`; those that give tables may be queried."""
     return frozenset(path.stem for path in (sql_root() / "macros").glob("*.sql"))
-
-
-_WRITE_NODE: Final = re.compile(r"(INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE|.*_STATEMENT")
-
-_parser_lock = threading.Lock()
-_parser: list[duckdb.DuckDBPyConnection] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +235,9 @@ def _check_node(node: Mapping[str, Any]) -> None:
         name = str(node.get("table_name") or node.get("table") or "")
         if re.search(r"[/\\.*:]", name):
             raise QueryError(f"files cannot be read by name ({name[:80]!r}); use the tables")
+        schema = str(node.get("schema_name") or "")
+        if {name.lower(), f"{schema}.{name}".lower()} & HIDDEN_VIEWS:
+            raise QueryError(f"catalogue view {name!r} is not allowed in queries")
     elif node.get("class") == "FUNCTION" and _function_name(node) in REFUSED_FUNCTIONS:
         raise QueryError(f"function {_function_name(node)!r} is not allowed in queries")
 

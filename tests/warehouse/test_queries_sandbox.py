@@ -52,6 +52,16 @@ HOSTILE = {
     "SELECT * FROM query_table('job')": "not allowed",
     "SELECT * FROM duckdb_secrets()": "not allowed",
     "SELECT * FROM duckdb_settings()": "not allowed",
+    "SELECT path FROM duckdb_databases()": "not allowed",
+    "SELECT path FROM duckdb_databases": "not allowed",
+    "SELECT sql FROM duckdb_views()": "not allowed",
+    "FROM main.DuckDB_Views": "not allowed",
+    "SELECT file FROM pragma_database_list": "not allowed",
+    "SELECT sql FROM sqlite_master": "not allowed",
+    "SELECT definition FROM pg_views": "not allowed",
+    'SELECT view_definition FROM "Information_Schema".views': "not allowed",
+    "SELECT view_definition FROM system.information_schema.views": "not allowed",
+    "SELECT setting FROM pg_settings": "not allowed",
     "SELECT nextval('s')": "not allowed",
     "SELECT getenv('HOME')": "not allowed",
     "SELECT current_setting('allowed_directories')": "not allowed",
@@ -102,6 +112,12 @@ def test_catalogue_may_be_described(bench):
     assert run_query(bench.store, "DESCRIBE gpu_sample").table.num_rows == 48
     assert run_query(bench.store, "SHOW TABLES").table.num_rows > 5
     assert run_query(bench.store, "SELECT * FROM information_schema.columns").table.num_rows > 48
+
+
+def test_macros_may_be_called_and_a_name_of_ones_own_stands_for_itself(bench):
+    sql = "WITH views AS (SELECT 1 AS a) SELECT a, (SELECT count(*) FROM state_totals('gpu', "
+    sql += "window_from(NULL), window_to(NULL))) AS n FROM views"
+    assert run_query(bench.store, sql).table.to_pylist() == [{"a": 1, "n": 0}]
 
 
 def test_the_instance_itself_is_locked(bench):
