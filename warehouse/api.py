@@ -59,6 +59,7 @@ _MAX_QUERY_BODY: Final = 1 * MIB
 _QUERY_THREADS: Final = 4
 _MAX_WAITING_QUERIES: Final = 32
 _BIG_BODY: Final = 64 << 10
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,6 +118,8 @@ class Api:
         try:
             if not self._any_host:
                 check_host(request, self._hosts)
+            if request.method not in _SAFE_METHODS:
+                check_same_site(request, self._hosts)
             route = find_route(self._routes, request.method, request.path)
             if route is None and self._wsgi is not None:
                 await self._wsgi(scope, _coroutine(receive), send)
@@ -158,7 +161,6 @@ class Api:
         return node_id
 
     async def _query(self, request: Request) -> Response:
-        check_same_site(request)
         body = await request.body(_MAX_QUERY_BODY)
         try:
             asked = msgspec.json.decode(body, type=QueryRequest)
@@ -235,7 +237,7 @@ class Api:
     def health(self) -> dict[str, Any]:
         """Return the state of the server: `status` ok or red, and why."""
         now_us, newest = self._store.clock.now_us(), self._ingestor.newest_us
-        age_s = None if newest is None else round((now_us - newest) / US_PER_S, 3)
+        age_s = None if newest is None else round(max(now_us - newest, 0) / US_PER_S, 3)
         stale_s = self._settings.integer("server.stale_s")
         problems = []
         if age_s is None:
@@ -244,6 +246,10 @@ class Api:
             problems.append(f"the newest sample is {age_s:.0f} s old; {stale_s} s are allowed")
         if self._ingestor.disk_low:
             problems.append("the disk is nearly full, so ingest is refused")
+        problems += [
+            f"a node's clock is ahead: {node} by {ahead_us / US_PER_S:.0f} s"
+            for node, ahead_us in sorted(self._ingestor.clocks_ahead().items())
+        ]
         problems += self._store.problems
         problems += [text for check in self._health if (text := check())]
         return {
@@ -262,7 +268,7 @@ class Api:
 
     def _gauges(self) -> list[str]:
         newest, layout = self._ingestor.newest_us, self._store.layout
-        age = None if newest is None else (self._store.clock.now_us() - newest) / US_PER_S
+        age = None if newest is None else max(self._store.clock.now_us() - newest, 0) / US_PER_S
         segments = list(layout.segments.values())
         with self._store.snapshot() as cursor:
             rows = cursor.execute("SELECT coalesce(sum(rows), 0) FROM hour_change").fetchall()[0][0]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from idlewatt.clock import us_from_utc
 from idlewatt.columns import GPU_SAMPLE, TABLES, Kind
 from idlewatt.errors import SequenceError, WireError
+from idlewatt.model import Lane
 from idlewatt.units import US_PER_S
 from idlewatt.wire import Batch, Table, encode_batch, rows_from_table
 from warehouse import columnar
@@ -40,6 +41,7 @@ GivenUp = tuple[int, int] | None
 
 MIN_TS_US: Final = 1_420_070_400 * US_PER_S  # 2015
 MAX_AHEAD_US: Final = 300 * US_PER_S
+_AHEAD_US: Final = 5 * US_PER_S  # clocks that differ by less are not worth a word
 _ACTIVE_US: Final = 60 * US_PER_S
 _MAX_NAME: Final = 128
 
@@ -74,7 +76,7 @@ class Committer:
     """Turns batches into rows; everything but `check_rows` runs on the writer thread.
 
     Attributes:
-        newest_us: newest `ts_utc` committed, in µs.
+        newest_us: newest `ts_utc` committed, in µs, but never after the moment it arrived.
         superseded: rows that lost against a higher or equal epoch, or were replaced by one.
         unknown_seen: tables and columns that this version does not know.
     """
@@ -91,8 +93,11 @@ class Committer:
             if stamp is not None:
                 self._newest_by_lane[node, int(epoch), lane] = us_from_utc(stamp)
         newest = rows_of(con, "SELECT max(ts_utc) FROM gpu_sample")[0][0]
-        self.newest_us: int | None = None if newest is None else us_from_utc(newest)
+        self.newest_us: int | None = None
+        if newest is not None:
+            self.newest_us = min(us_from_utc(newest), store.clock.now_us())
         self._heard_us: dict[str, int] = {}
+        self._ahead_us: dict[str, int] = {}
         self.superseded = 0
         self.unknown_seen: Counter[str] = Counter()
         self._pending = _Work()
@@ -118,6 +123,15 @@ class Committer:
         """Return how many nodes sent something within the last minute."""
         since = self._store.clock.now_us() - _ACTIVE_US
         return sum(heard >= since for heard in list(self._heard_us.values()))
+
+    def clocks_ahead(self) -> dict[str, int]:
+        """Return which nodes of the last minute have stamps ahead of this clock, by how many µs."""
+        since = self._store.clock.now_us() - _ACTIVE_US
+        return {
+            node: ahead
+            for node, ahead in list(self._ahead_us.items())
+            if self._heard_us.get(node, 0) >= since
+        }
 
     def commit(
         self, con: duckdb.DuckDBPyConnection, group: Sequence[tuple[Batch, GivenUp]]
@@ -148,7 +162,16 @@ class Committer:
         for key in work.spans:
             stamp = _last_of(work, key)
             self._newest_by_lane[key] = max(stamp, self._newest_by_lane.get(key, stamp))
-            self.newest_us = max(stamp, self.newest_us or stamp)
+            arrived = min(stamp, now_us)
+            self.newest_us = max(arrived, self.newest_us or arrived)
+            if key[2] == Lane.LIVE:
+                self._note_ahead(key[0], stamp - now_us)
+
+    def _note_ahead(self, node: str, ahead_us: int) -> None:
+        if ahead_us > _AHEAD_US:
+            self._ahead_us[node] = ahead_us
+        else:
+            self._ahead_us.pop(node, None)
 
     def rolled_back(self) -> None:
         """Forget what the last transaction would have changed."""

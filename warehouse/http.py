@@ -188,23 +188,33 @@ def check_host(request: Request, allowed: frozenset[str]) -> None:
         raise HttpError(421, f"this server answers as localhost, not as {host[:80]!r}")
 
 
-def check_same_site(request: Request) -> None:
+def check_same_site(request: Request, allowed: frozenset[str] = frozenset()) -> None:
     """Refuse what another site's page made a browser send.
+
+    A browser's own word (`Sec-Fetch-Site`) decides; without it `Origin` has to name this server.
+
+    Args:
+        request: the request.
+        allowed: further host names that this server is known by, such as a proxy's.
 
     Raises:
         HttpError: 403, the request comes from another site.
     """
     refusal = HttpError(403, "requests of another site's pages are not answered")
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise refusal
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        if site not in ("none", "same-origin"):
+            raise refusal
+        return
     origin = request.headers.get("origin")
     if origin is None:
         return
     try:
-        netloc = urlsplit(origin).netloc
+        parts = urlsplit(origin)
+        host = parts.hostname or ""
     except ValueError:
         raise refusal from None
-    if netloc != request.headers.get("host"):
+    if parts.netloc != request.headers.get("host") and host.lower() not in allowed:
         raise refusal
 
 

@@ -99,8 +99,15 @@ class Ingestor:
 
     @property
     def newest_us(self) -> int | None:
-        """Return the newest `ts_utc` ever committed, in µs; None where there is none."""
+        """Return the newest `ts_utc` ever committed, in µs; None where there is none.
+
+        A stamp ahead of this machine's clock counts as the moment it arrived.
+        """
         return self._committer.newest_us
+
+    def clocks_ahead(self) -> dict[str, int]:
+        """Return which nodes heard of lately have stamps ahead of this machine, by how many µs."""
+        return self._committer.clocks_ahead()
 
     @property
     def superseded(self) -> int:

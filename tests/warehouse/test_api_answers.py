@@ -256,6 +256,54 @@ def test_health_is_red_without_data_and_when_stale(call, kit):
     assert "31 s old" in json.loads(body)["problems"][0]
 
 
+def test_a_clock_ahead_is_named_and_hides_no_silence(call, kit):
+    now_s = call.bench.clock.now_us() // US_PER_S - kit.T0_S
+    call.ingest(kit.batch(1, [kit.sample(now_s + 290)]))
+    status, _, body = call("GET", "/healthz")
+    health = json.loads(body)
+    assert (status, health["newest_sample_age_s"]) == (503, 0)
+    assert health["problems"] == ["a node's clock is ahead: n1 by 290 s"]
+    # All is silent now: the stamps of the future do not count as fresh.
+    call.bench.clock.advance(45)
+    health = json.loads(call("GET", "/healthz")[2])
+    assert health["newest_sample_age_s"] == 45
+    assert "45 s old" in health["problems"][0]
+    call.bench.clock.advance(60)
+    assert len(json.loads(call("GET", "/healthz")[2])["problems"]) == 1  # heard too long ago
+    call.ingest(kit.batch(2, [kit.sample(now_s + 105)]))
+    assert call("GET", "/healthz")[0] == 200
+    call.bench.reopen()
+    assert call.bench.ingestor.newest_us == call.bench.clock.now_us()
+
+
+def test_a_foreign_page_can_post_neither_to_the_api_nor_to_the_pages(bench):
+    posted = []
+
+    def wsgi(environ, start_response):
+        posted.append(environ["REQUEST_METHOD"])
+        start_response("200 OK", [("content-type", "text/plain")])
+        return [b"page"]
+
+    async def touch(_request):
+        return json_response({"done": True})
+
+    call = Caller(bench, wsgi=wsgi, routes=[Route("POST", "/api/v1/touch", touch)])
+    foreign = ("http://evil.example", "http://127.0.0.1:9999", "null", "http://[")
+    for path in ("/api/v1/query", "/api/v1/ingest", "/api/v1/touch", "/_dash-update-component"):
+        for origin in foreign:
+            status, _, body = call("POST", path, b"{}", origin=origin)
+            assert (status, "error" in json.loads(body)) == (403, True), (path, origin)
+        assert call("POST", path, b"{}", sec_fetch_site="cross-site")[0] == 403
+        assert call("PUT", path, b"{}", origin=foreign[0])[0] == 403
+    assert posted == []
+    assert call("POST", "/page", b"{}", origin="http://127.0.0.1:8050")[0] == 200
+    assert call("POST", "/page", b"{}")[0] == 200
+    # Behind a proxy the host differs, but the browser itself says that it is the same site.
+    proxied = {"origin": "https://gpus.example", "sec_fetch_site": "same-origin"}
+    assert call("POST", "/page", b"{}", **proxied)[0] == 200
+    assert call("GET", "/page", origin=foreign[0])[0] == 200
+
+
 def test_injected_routes_checks_metrics_and_pages(bench):
     async def hello(request):
         return json_response({"path": request.path})
