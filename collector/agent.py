@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from collector.shipper import Connection, LaneConfig, LaneShipper
-from collector.spool import EXIT_SPOOL_DAMAGED, Spool, put_aside_if_damaged
+from collector.spool import EXIT_SPOOL_DAMAGED, Spool
+from collector.spool_care import put_aside_if_damaged
 from collector.spooled import SpoolDamagedError
 from idlewatt.clock import Clock
 from idlewatt.errors import ConfigError, StoreError, UsageError

@@ -81,6 +81,7 @@ class Poller:
         self._pending: Facts = {}
         self._unspooled: list[int] = []
         self._ticks = 0
+        self._spool.forget_facts()
         self._sampler = self._begin()
 
     def _begin(self) -> Sampler:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from collector.batcher import next_batch
+from collector.facts import REPEAT_EVERY_S
 from collector.http1 import HttpConnection, parse_url
 from collector.spool import Spool
 from collector.spooled import SpoolDamagedError, StoredBatch
@@ -249,6 +250,10 @@ class LaneShipper:
         self._phase = rng.random()
         self._flush_s = config.flush_s
         self._said = ""
+        self._acked = (0, 0)  # epoch and sequence of the newest batch that was acknowledged
+        self._forgetful = False
+        first_us = round(rng.random() * REPEAT_EVERY_S * US_PER_S)  # spread over the nodes
+        self._repeat_us = clock.now_us() + first_us
         self.sent = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -301,6 +306,9 @@ class LaneShipper:
 
     def _declare(self, batch: StoredBatch, expected: int) -> Answer:
         """Give up the numbers before `batch` that exist nowhere any more."""
+        epoch, acked = self._acked
+        if expected == 1 or (epoch == batch.epoch and expected <= acked):
+            self._forgetful = True
         if expected >= batch.seq:
             return Answer(409, error=f"server wants {expected} after {batch.seq}")
         lost = (expected, batch.seq - 1)
@@ -313,7 +321,9 @@ class LaneShipper:
             self._spool.acknowledge(batch)
             self._backoff.reset()
             self._said = ""
+            self._acked = (batch.epoch, batch.seq)
             self.sent += 1
+            self._repeat_facts()
             if answer.flush_s is not None and 0.05 <= answer.flush_s <= 600:
                 self._flush_s = answer.flush_s
             return self._pause(batch)
@@ -326,6 +336,23 @@ class LaneShipper:
             return self._backoff.next_s(AUTH_RETRY_S)
         self._say(logging.WARNING, f"server cannot take batches now: {answer.error}")
         return self._backoff.next_s(answer.retry_after_s or 0.0)
+
+    def _repeat_facts(self) -> None:
+        """Tell inventory, jobs and allocations again: where they were forgotten, and each hour."""
+        now_us = self._clock.now_us()
+        due = self._config.lane is Lane.LIVE and now_us >= self._repeat_us
+        if not (due or self._forgetful):
+            return
+        rows = self._spool.repeat_facts()
+        if self._forgetful:
+            _log.warning(
+                "lane=%s the server had forgotten batches: inventory and open jobs are told again"
+                " (%d rows)",
+                self._config.lane.value,
+                rows,
+            )
+        self._forgetful = False
+        self._repeat_us = now_us + REPEAT_EVERY_S * US_PER_S
 
     def _pause(self, batch: StoredBatch) -> float:
         """Return the wait after a success: none while old seconds remain, else the interval."""

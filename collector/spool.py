@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from collector import facts as known
 from collector.spooled import (
     SCHEMA,
     Backlog,
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "spool.db"
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_S: Final = 5.0
-QUARANTINE_KEEP: Final = 32
+QUARANTINE_SHARE: Final = 4  # of the spool's size; the newest are kept
 # The supervisor checkpoints long before that; this bounds the log when it does not.
 AUTOCHECKPOINT_PAGES: Final = 16_384
 EXIT_SPOOL_DAMAGED: Final = 7  # exit code of a process that found the spool damaged
 _TRIM_TO: Final = 0.95
+_INSERT_FACT: Final = "INSERT INTO fact(name, body) VALUES (?,?)"
 
 Row = Sequence[Any]
 Facts = dict[str, list[tuple[Any, ...]]]
@@ -167,6 +169,19 @@ class Spool:
         with damage(self.path), self._transaction():
             self._insert_facts(facts)
 
+    def forget_facts(self) -> None:
+        """Forget what was known beside the samples: a poller that starts tells it anew."""
+        with damage(self.path), self._transaction():
+            known.forget_all(self._con)
+
+    def repeat_facts(self) -> int:
+        """Let everything known beside the samples travel once more; return how many rows."""
+        with damage(self.path), self._transaction():
+            parts = list(known.repeat(self._con))
+            for name, rows in parts:
+                self._con.execute(_INSERT_FACT, (name, _encode(rows)))
+            return sum(len(rows) for _, rows in parts)
+
     def size_bytes(self) -> int:
         """Return the bytes in use, free pages not counted."""
         with damage(self.path):
@@ -184,8 +199,9 @@ class Spool:
         while self.size_bytes() > self._max_bytes * _TRIM_TO:
             with damage(self.path), self._transaction():
                 waiting = self._value("SELECT count(*) FROM tick")
+                if self._thin_quarantine(self._quarantine_bytes() // 2):
+                    continue  # refused for good and declared: it goes before what may yet be sent
                 if waiting == 0:
-                    self._con.execute("DELETE FROM quarantine")
                     break
                 oldest = self._con.execute(
                     "SELECT id, ts_us FROM tick ORDER BY ts_us LIMIT ?", (max(waiting // 20, 1),)
@@ -299,13 +315,19 @@ class Spool:
                 " VALUES (?,?,?,?,?,?)",
                 (batch.epoch, batch.lane.value, batch.seq, reason, now_us, batch.body),
             )
-            self._con.execute(
-                "DELETE FROM quarantine WHERE id <= (SELECT max(id) FROM quarantine) - ?",
-                (QUARANTINE_KEEP,),
-            )
+            self._thin_quarantine(self._max_bytes // QUARANTINE_SHARE)
             if batch.rows:
                 gap = gap_row(node_id, batch.first_us, batch.last_us, "quarantined", reason)
                 self._insert_facts({"gap": [gap]})
+
+    def _quarantine_bytes(self) -> int:
+        return int(self._value("SELECT coalesce(sum(length(body)), 0) FROM quarantine"))
+
+    def _thin_quarantine(self, most_bytes: int) -> int:
+        """Drop the oldest batches put aside until `most_bytes` are left; return how many went."""
+        query = "SELECT id, sum(length(body)) OVER (ORDER BY id DESC) FROM quarantine"
+        found = self._con.execute(query).fetchall()
+        return self._delete("quarantine", [number for number, size in found if size > most_bytes])
 
     def quarantined(self) -> list[tuple[int, str, int, str]]:
         """Return (epoch, lane, seq, reason) of the batches put aside."""
@@ -343,11 +365,10 @@ class Spool:
         self._con.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", (key, value))
 
     def _insert_facts(self, facts: Facts) -> None:
+        known.remember(self._con, facts)
         for name, rows in facts.items():
             if rows:
-                self._con.execute(
-                    "INSERT INTO fact(name, body) VALUES (?,?)", (name, _encode(rows))
-                )
+                self._con.execute(_INSERT_FACT, (name, _encode(rows)))
 
     def _delete(self, table: str, ids: Sequence[int]) -> int:
         query = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608  # table is one of our two
@@ -374,24 +395,3 @@ def _maybe_int(value: Any) -> int | None:
 
 class _TakenError(Exception):
     """Another lane took a tick first."""
-
-
-def put_aside_if_damaged(folder: Path, now_us: int) -> Path | None:
-    """Rename a damaged spool, so that a fresh one can start; return where it went, or None."""
-    path = folder / FILE_NAME
-    if not path.exists():
-        return None
-    try:
-        spool = Spool(folder)
-        try:
-            spool.check()
-        finally:
-            spool.close()
-    except SpoolDamagedError:
-        aside = path.with_name(f"{FILE_NAME}.damaged-{now_us // US_PER_MS}")
-        for suffix in ("", "-wal", "-shm"):
-            part = path.with_name(path.name + suffix)
-            if part.exists():
-                part.rename(aside.with_name(aside.name + suffix))
-        return aside
-    return None

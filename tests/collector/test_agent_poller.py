@@ -241,3 +241,17 @@ def test_the_host_name_shown_can_be_set_and_reaches_the_poller() -> None:
     argv = poller_argv(args, resolve(flag_settings(args), {}))
     again = build_parser("agent").parse_args(argv[argv.index("agent") :])
     assert resolve(flag_settings(again), {}).text("agent.hostname") == "rack7-n3"
+
+
+def test_what_is_known_outlives_a_clock_step_and_not_the_poller(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.run(1)
+    spool = Spool(tmp_path)
+    everything = spool.repeat_facts()
+    bench.poller._set_back("set back", bench.stop)
+    assert spool.repeat_facts() == everything  # replaced key by key, jobs included
+    bench.poller.close()
+    bench.begin()
+    assert spool.repeat_facts() == everything - 1  # the source has not spoken yet
+    spool.close()
+    bench.poller.close()

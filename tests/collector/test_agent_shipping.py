@@ -32,7 +32,7 @@ from collector.shipper import (
 )
 from collector.spool import Spool
 from idlewatt.clock import VirtualClock
-from idlewatt.columns import GPU_SAMPLE
+from idlewatt.columns import GPU_SAMPLE, NODE
 from idlewatt.errors import ConfigError, ServerUnreachableError
 from idlewatt.model import Lane
 from idlewatt.wire import SERVER_HEADER, Batch, decode_batch, rows_from_table
@@ -53,6 +53,7 @@ class Ledger:
     last: dict[tuple[int, str], int] = field(default_factory=dict)
     rows: Counter[tuple[int, str]] = field(default_factory=Counter)
     given_up: list[tuple[int, int]] = field(default_factory=list)
+    nodes: list[tuple[Any, ...]] = field(default_factory=list)
     refuse: set[tuple[str, int]] = field(default_factory=set)
 
     def take(self, body: bytes, given_up: tuple[int, int] | None) -> tuple[int, dict[str, Any]]:
@@ -78,6 +79,8 @@ class Ledger:
         if table is not None:
             for row in rows_from_table(GPU_SAMPLE, table):
                 self.rows[row[0], row[4]] += 1
+        if "node" in batch.tables:
+            self.nodes += rows_from_table(NODE, batch.tables["node"])
 
 
 FAULTS = ("none", "before", "after", "garbage", "503", "429", "507", "half")
@@ -351,6 +354,58 @@ def test_a_refused_batch_is_kept_aside_declared_and_given_up(tmp_path: Path) -> 
         ("live", 2, "column power_mw is of an unknown kind")
     ]
     assert sum(ledger.rows.values()) == len(node.written) - 2
+    node.spool.close()
+
+
+def known_node(tmp_path: Path, ledger: Ledger) -> Node:
+    """Return a node that has shipped its inventory and three more seconds."""
+    node, live = lane(tmp_path, FlakyTransport(ledger))
+    node.spool.add_facts({"node": [("n", S, "host", "r1", "c", "0.1.0")]})
+    for _ in range(4):
+        node.tick()
+        live.step()
+    assert len(ledger.nodes) == 1
+    return node
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_server_that_lost_its_database_hears_the_inventory_again(
+    tmp_path: Path, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = Ledger()
+    node = known_node(tmp_path, ledger)
+    ledger.nodes.clear()
+    ledger.last[node.epoch, "live"] = left  # nothing, or an older copy
+    for _ in range(3):
+        node.tick()
+        node.lanes[Lane.LIVE].step()
+    assert [row[3] for row in ledger.nodes] == ["r1"]
+    assert ledger.given_up == [(left + 1, 4)]
+    assert caplog.text.count("told again") == 1
+    node.spool.close()
+
+
+def test_a_batch_given_up_is_no_reason_to_tell_the_inventory_again(tmp_path: Path) -> None:
+    ledger = Ledger()
+    node = known_node(tmp_path, ledger)
+    ledger.refuse.add(("live", 5))
+    for _ in range(3):
+        node.tick()
+        node.lanes[Lane.LIVE].step()
+    assert ledger.given_up == [(5, 5)]
+    assert len(ledger.nodes) == 1
+    node.spool.close()
+
+
+def test_the_inventory_is_told_again_each_hour(tmp_path: Path) -> None:
+    ledger = Ledger()
+    node = known_node(tmp_path, ledger)
+    for _ in range(4 * 6 + 1):
+        node.clock.advance(599)
+        node.tick()
+        node.lanes[Lane.LIVE].step()
+        node.lanes[Lane.BACKFILL].step()
+    assert len(ledger.nodes) in (1 + 3, 1 + 4)  # four hours; the first at the node's own moment
     node.spool.close()
 
 

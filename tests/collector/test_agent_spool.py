@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from collector.batcher import next_batch
-from collector.spool import FILE_NAME, Spool, put_aside_if_damaged
+from collector.spool import FILE_NAME, Spool
+from collector.spool_care import put_aside_if_damaged
 from collector.spooled import SpoolDamagedError
 from idlewatt.columns import GPU_SAMPLE, TABLES
 from idlewatt.errors import StoreError
@@ -159,6 +160,44 @@ def test_quarantine_keeps_the_body_and_declares_the_hole(spool: Spool) -> None:
     ]
 
 
+def refuse(spool: Spool, number: int, size: int) -> None:
+    epoch = spool.epoch() or spool.begin_epoch(NOW)
+    spool.append(epoch, NOW + number * S, [sample(NOW + number * S)])
+    ticks = spool.waiting(Lane.LIVE, 0, 10)
+    batch = spool.form(Lane.LIVE, epoch, ticks, [], lambda _seq: os.urandom(size))
+    assert batch is not None
+    spool.quarantine(batch, "n", "malformed", NOW)
+
+
+def test_quarantine_is_bounded_by_its_size_and_not_by_its_number(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, max_mib=4)
+    for number in range(100):
+        refuse(spool, number, 4_000)
+    assert [entry[2] for entry in spool.quarantined()] == list(range(1, 101))
+    for number in range(100, 110):
+        refuse(spool, number, 150_000)
+    kept = [entry[2] for entry in spool.quarantined()]
+    assert kept == list(range(105, 111))  # the newest within 1 MiB: six of 150 kB
+    spool.close()
+
+
+def test_a_full_spool_gives_up_what_was_refused_before_what_may_yet_be_sent(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, max_mib=1)
+    refuse(spool, 0, 200_000)
+    epoch = spool.epoch()
+    assert epoch is not None
+    number = 0
+    while spool.size_bytes() <= 1 << 20:
+        number += 1
+        row = sample(NOW + number * S)
+        row[5] = os.urandom(150).hex()
+        spool.append(epoch, NOW + number * S, [row])
+    assert spool.trim("n") == 0
+    assert spool.quarantined() == []
+    assert spool.backlog().ticks == number
+    spool.close()
+
+
 def test_over_its_size_the_oldest_unsent_go_and_are_declared(tmp_path: Path) -> None:
     spool = Spool(tmp_path, max_mib=1)
     epoch = spool.begin_epoch(NOW)
@@ -177,6 +216,45 @@ def test_over_its_size_the_oldest_unsent_go_and_are_declared(tmp_path: Path) -> 
     assert sum((row[3] - row[2]) // S + 1 for row in declared) == dropped
     assert spool.trim("n") == 0
     spool.close()
+
+
+def told(spool: Spool) -> dict[str, list[list[object]]]:
+    batch = next_batch(spool, "n", Lane.LIVE, NOW, 120)
+    if batch is None:
+        return {}
+    spool.acknowledge(batch)
+    tables = decode_batch(batch.body).tables
+    return {
+        name: [list(row) for row in rows_from_table(TABLES[name], table)]
+        for name, table in tables.items()
+    }
+
+
+def job(key: str, end_us: int | None) -> tuple[object, ...]:
+    return (key, "c", "1", 0, None, None, None, "training", None, NOW, end_us)
+
+
+def test_what_is_known_can_be_told_again_as_it_is_now(spool: Spool) -> None:
+    spool.begin_epoch(NOW)
+    node = ("n", NOW, "host", "r1", "c", "0.1.0")
+    capability = ("GPU-a", NOW, "fan_pct", False, "unsupported")
+    gap = ("n", None, NOW, NOW, "agent_down", None, None)
+    spool.append(
+        1, NOW, [], {"node": [node], "device_capability": [capability], "gap": [gap], "job": []}
+    )
+    spool.add_facts({"job": [job("a", None), job("b", None)]})
+    spool.add_facts({"job": [job("a", NOW + S)]})
+    told(spool)
+    assert spool.repeat_facts() == 4
+    again = told(spool)
+    assert set(again) == {"node", "device_capability", "job"}  # holes are declared once
+    assert again["node"] == [list(node)]
+    assert sorted((row[0], row[10]) for row in again["job"]) == [("a", NOW + S), ("b", None)]
+    assert spool.repeat_facts() == 3  # what has ended was told twice, that is enough
+    assert [row[0] for row in told(spool)["job"]] == ["b"]
+    spool.forget_facts()
+    assert spool.repeat_facts() == 0
+    assert spool.epoch() == NOW // 1000
 
 
 def test_state_survives(spool: Spool, tmp_path: Path) -> None:
