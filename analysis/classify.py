@@ -29,6 +29,7 @@ from idlewatt.model import Basis, State, Thresholds
 ALGORITHM_VERSION: Final = 2
 """Part of the settings hash: a change here recomputes every result."""
 
+_ACTIVITY: Final = (*COMPUTE_SIGNALS, *MEMORY_SIGNALS)
 FALL_RATIO: Final = 1.15
 """Mean over end power of a second from which power fell within it; gains differ by 5 % or so."""
 
@@ -94,21 +95,26 @@ class _Signals:
 
 def counters_decide(columns: Columns) -> bool:
     """Return True where some activity counter has a value in every row."""
-    found = (columns.get(name) for name in (*COMPUTE_SIGNALS, *MEMORY_SIGNALS))
-    return any(column is not None and column.valid is None for column in found)
+    return _available(columns, _ACTIVITY) is None
+
+
+def _available(columns: Columns, names: tuple[str, ...]) -> list[BoolArray] | None:
+    """Return where each of the signals has a value; None where some signal always has one."""
+    found = [column for column in map(columns.get, names) if column is not None]
+    valid = [column.valid for column in found if column.valid is not None]
+    return valid if len(valid) == len(found) else None
 
 
 def _signals(columns: Columns, names: tuple[str, ...], limit: float, rows: int) -> _Signals:
-    found = _Signals(
-        np.zeros(rows, dtype=np.bool_),
+    valid = _available(columns, names)
+    available = np.zeros(rows, np.bool_) if valid is not None else np.ones(rows, np.bool_)
+    for one in valid or ():
+        available |= one
+    return _Signals(
+        available,
         _all(columns, names, rows, lambda values: values < limit),
         _all(columns, names, rows, lambda values: values == 0),
     )
-    for name in names:
-        column = columns.get(name)
-        if column is not None:
-            found.available |= True if column.valid is None else column.valid
-    return found
 
 
 def _all(
@@ -127,26 +133,27 @@ def _all(
     return passed
 
 
-def _at_power(columns: Columns, at: NDArray[np.intp]) -> BoolArray:
-    """Return, for some rows, where every power reading there is stands at half the limit or above.
+def _at_power(columns: Columns, at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return those of the rows where every power reading stands at half the limit or above.
 
     One reading alone is not trusted: a driver's one-second average still carries the power of
     work that ended during the second before.
     """
     limit = columns.get("power_limit_mw")
     if limit is None:
-        return np.zeros(len(at), dtype=np.bool_)
+        return at[:0]
+    if limit.valid is not None:
+        at = at[limit.valid[at]]
+    found = [columns.get(name) for name in ("power_avg_mw", "power_inst_mw")]
+    readings = [column for column in found if column is not None]
+    for column in readings:
+        # Few rows are left after the first reading, so that the rest costs little.
+        high = column.values[at] >= limit.values[at] / 2
+        at = at[high if column.valid is None else high | ~column.valid[at]]
     read = np.zeros(len(at), dtype=np.bool_)
-    high = limit.present()[at]
-    half_mw = limit.values[at] / 2
-    for name in ("power_avg_mw", "power_inst_mw"):
-        column = columns.get(name)
-        if column is None:
-            continue
-        present = column.present()[at]
-        read |= present
-        high &= (column.values[at] >= half_mw) | ~present
-    return np.asarray(high & read)
+    for column in readings:
+        read |= column.present()[at]
+    return at[read]
 
 
 def _power_fell(columns: Columns, rows: int) -> BoolArray:
@@ -168,7 +175,7 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
         thresholds: limits of the low-activity test; the paper's where None.
     """
     limits = thresholds or Thresholds()
-    activity = _signals(columns, (*COMPUTE_SIGNALS, *MEMORY_SIGNALS), limits.activity, rows)
+    activity = _signals(columns, _ACTIVITY, limits.activity, rows)
     # Rates are integers: the strict `<` holds for the next whole number, and stays exact.
     comm_limit = math.ceil(limits.comm_bytes_s)
     comm_low = _all(columns, COMM_SIGNALS, rows, lambda values: values < comm_limit)
@@ -186,7 +193,7 @@ def classify(columns: Columns, rows: int, thresholds: Thresholds | None = None) 
     held = resident.values.astype(np.bool_, copy=False)
     nothing = np.flatnonzero((zero | unused) & held)
     if len(nothing):
-        nothing = nothing[_at_power(columns, nothing)]
+        nothing = _at_power(columns, nothing)
         kind[nothing] = Kind.ZERO_AT_POWER_UTILISATION
         kind[nothing[zero[nothing]]] = Kind.ZERO_AT_POWER_COUNTERS
     np.copyto(kind, Kind.DEEP_IDLE, where=~held)

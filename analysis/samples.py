@@ -3,6 +3,7 @@
 Rows come in batches. A sealed hour comes in the order (gpu, ts), and each batch becomes runs while
 it is in the processor's cache; the few runs that the borders of batches cut are joined again. A
 live hour comes as it arrived: its rows, kept in the few columns that accounting needs, are sorted.
+Every batch is looked at; what the catalogue says of an hour's order only saves memory.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from warehouse.queries import load
 
 _OWNER_SHIFT_US: Final = 500 * US_PER_MS
 """The owner of a row is whoever held the GPU half a second before its stamp."""
+
 _BATCH_ROWS: Final = 1 << 16
 RANGE_ROWS: Final = 4_000_000
 """GPUs are read in ranges of about so many rows, so that memory does not grow with the fleet."""
@@ -113,6 +115,9 @@ class HourReader:
         period = {"from_utc": stamp(hour_us), "to_utc": stamp(hour_us + US_PER_HOUR)}
         gpus = self._gpus(period)
         held = self._held(period, gpus.names)
+        ((unsorted,),) = self.cur.execute(
+            load("statements/states_sources"), {"hour_utc": stamp(hour_us)}
+        ).fetchall()
         parts = [empty_runs()]
         for low, high in ranges(gpus.samples, gpus.hashes, self.range_rows):
             part = _Gpus(
@@ -121,11 +126,20 @@ class HourReader:
                 gpus.nodes[low:high],
                 gpus.samples[low:high],
             )
-            parts.append(self._range(period, part, held[low:high]))
+            parts.append(self._range(period, part, held[low:high], keep=unsorted))
         return concat(parts)
 
-    def _range(self, period: dict[str, Any], gpus: _Gpus, held: list[list[Held]]) -> Runs:
-        """Return the runs of some GPUs of an hour."""
+    def _range(
+        self, period: dict[str, Any], gpus: _Gpus, held: list[list[Held]], *, keep: bool
+    ) -> Runs:
+        """Return the runs of some GPUs of an hour.
+
+        Args:
+            period: bounds of the hour.
+            gpus: which GPUs.
+            held: who held each.
+            keep: keep the rows, to sort them; without it, they are read again where they must be.
+        """
 
         def runs_of(batch: _Batch) -> Runs:
             job = owners(batch.rows, batch.first, held)
@@ -133,12 +147,19 @@ class HourReader:
 
         parts: list[Runs] = [empty_runs()]
         kept: list[_Batch] = []
+        before: _Batch | None = None
         ordered = True
         for batch in self._batches(period, gpus):
-            ordered = ordered and batch.sorted_after(kept[-1] if kept else None)
-            kept.append(batch)
+            ordered = ordered and batch.sorted_after(before)
+            before = batch
             if ordered:
                 parts.append(runs_of(batch))
+            elif not keep:
+                break
+            if keep:
+                kept.append(batch)
+        if not ordered and not keep:
+            return self._range(period, gpus, held, keep=True)
         runs = join(concat(parts), self.cuts_us) if ordered else runs_of(_sorted(kept))
         return replace(
             runs,

@@ -335,7 +335,7 @@ def _change(cur: Connection, codes: Codes, runs: Runs, hour_us: int, *, anew: bo
         hour_us: its start.
         anew: replace everything, also what is equal.
     """
-    stored = read_stored_runs(cur, codes, None, hour_us, hour_us)
+    stored = read_stored_runs(cur, codes, None, (hour_us, hour_us))
     if anew or not len(stored):
         gone, added = stored, runs
     else:

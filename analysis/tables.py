@@ -92,18 +92,29 @@ def read_stored_runs(
     cur: Connection,
     codes: Codes,
     gpus: Sequence[int] | None,
-    first_hour_us: int,
-    last_hour_us: int,
+    hours_us: tuple[int, int],
+    touching_us: tuple[int, int] | None = None,
 ) -> Runs:
-    """Return the stored raw runs of GPUs (None: of all) whose hours lie in a closed range."""
-    if last_hour_us < first_hour_us or (gpus is not None and not len(gpus)):
+    """Return stored raw runs, in the order (gpu, first_us).
+
+    Args:
+        cur: cursor of a snapshot.
+        codes: numbers of names.
+        gpus: of which GPUs; None for all.
+        hours_us: starts of the first and the last hour.
+        touching_us: of given GPUs, only runs that touch this half-open period.
+    """
+    first_us, last_us = hours_us
+    if last_us < first_us or (gpus is not None and not len(gpus)):
         return empty_runs()
-    hours = {"first_hour_utc": stamp(first_hour_us), "last_hour_utc": stamp(last_hour_us)}
+    hours = {"first_hour_utc": stamp(first_us), "last_hour_utc": stamp(last_us)}
     if gpus is None:
         table = _arrow(cur, "statements/states_runs_of_hours", hours)
     else:
-        names = [codes.gpus.words[gpu] for gpu in gpus]
-        table = _arrow(cur, "statements/states_runs", hours | {"gpus": names})
+        from_us, to_us = touching_us or (first_us, last_us + US_PER_HOUR)
+        period = {"from_utc": stamp(from_us), "to_utc": stamp(to_us)}
+        names = {"gpus": [codes.gpus.words[gpu] for gpu in gpus]}
+        table = _arrow(cur, "statements/states_runs", hours | period | names)
     if not table.num_rows:
         return empty_runs()
     texts = table.column("kind").combine_chunks().dictionary_encode()
