@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
@@ -18,6 +17,8 @@ from warehouse.queries import load
 from warehouse.schema import parquet_list, rows_of
 
 log = logging.getLogger(__name__)
+
+DRAFT: Final = ".part"  # ending of a file that is being written
 
 
 def naive(value_us: int) -> dt.datetime:
@@ -241,20 +242,6 @@ def _problem(file: Path, size: int) -> str | None:
     return None if found == size else f"holds {found} bytes, {size} were written"
 
 
-def clean_orphans(con: duckdb.DuckDBPyConnection, root: Path) -> list[str]:
-    """Unlink files that no catalogue names (a seal was cut short); return their paths."""
-    known = {path for (path,) in rows_of(con, "SELECT path FROM segment")}
-    known |= {path for (path,) in rows_of(con, "SELECT path FROM retired_file")}
-    gone = []
-    for file in _files(root):
-        path = str(file.relative_to(root))
-        if path not in known:
-            file.unlink(missing_ok=True)
-            log.info("path=%s msg=%r", path, "removed an unfinished segment file")
-            gone.append(path)
-    return gone
-
-
 def unlink_retired(
     con: duckdb.DuckDBPyConnection, root: Path, clock: Clock, keep_s: float
 ) -> list[str]:
@@ -268,7 +255,3 @@ def unlink_retired(
         (root / path).unlink(missing_ok=True)
         con.execute("DELETE FROM retired_file WHERE path = ?", [path])
     return old
-
-
-def _files(root: Path) -> Iterator[Path]:
-    yield from (file for file in root.rglob("*.parquet*") if file.is_file())

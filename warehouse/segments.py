@@ -18,7 +18,7 @@ from typing import Any, Final
 from idlewatt.clock import us_from_utc, utc_from_us
 from idlewatt.errors import StoreError
 from idlewatt.units import US_PER_HOUR, US_PER_S
-from warehouse.layout import LiveTable, Segment, naive
+from warehouse.layout import DRAFT, LiveTable, Segment, naive
 from warehouse.queries import load
 from warehouse.schema import parquet_list, rows_of
 from warehouse.store import FILE_MODE, Connection, Store
@@ -108,10 +108,14 @@ def _write_files(store: Store, table: LiveTable) -> list[Written]:
             stem = f"g{table.generation:03d}-s{number:03d}-{secrets.token_hex(4)}.parquet"
             file = folder / stem
             text = load("statements/seal").replace("/* table */", table.name)
-            text = text.replace("/* file */", str(file).replace("'", "''"))
+            text = text.replace("/* sealed_us */", str(store.clock.now_us()))
+            text = text.replace("/* file */", str(_draft(file)).replace("'", "''"))
             text = text.replace("/* low */", _quote(low)).replace("/* high */", _quote(high))
-            cursor.execute(text)
-            written.append(_describe(store, cursor, table, file))
+            try:
+                cursor.execute(text)
+                written.append(_describe(store, cursor, table, file))
+            finally:
+                _draft(file).unlink(missing_ok=True)
     except BaseException:
         _unlink(store, written)
         raise
@@ -141,7 +145,7 @@ def _shards(cursor: Connection, table: LiveTable, total: int) -> list[tuple[str,
 
 
 def _describe(store: Store, cursor: Connection, table: LiveTable, file: Path) -> Written:
-    """Return the catalogue row of a file, read back from it after it reached the disk."""
+    """Return the catalogue row of a file, read back after its draft reached the disk."""
     digest, size = _settle(file)
     text = load("statements/segment_facts").replace("/* file */", parquet_list([str(file)]))
     rows, first, last, low, high = rows_of(cursor, text)[0]
@@ -163,21 +167,30 @@ def _describe(store: Store, cursor: Connection, table: LiveTable, file: Path) ->
 
 
 def _settle(file: Path) -> tuple[str, int]:
-    """Return SHA-256 and size of a file, after it and its folder reached the disk."""
+    """Give a finished draft its name; return SHA-256 and size once all reached the disk.
+
+    Start-up unlinks drafts and nothing else, so a file bears its name only when it is whole.
+    """
+    draft = _draft(file)
     digest = hashlib.sha256()
     size = 0
-    file.chmod(FILE_MODE)
-    with file.open("rb") as stream:
+    draft.chmod(FILE_MODE)
+    with draft.open("rb") as stream:
         os.fsync(stream.fileno())
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
+    draft.rename(file)
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
     return digest.hexdigest(), size
+
+
+def _draft(file: Path) -> Path:
+    return file.with_name(file.name + DRAFT)
 
 
 def _unlink(store: Store, written: list[Written]) -> None:

@@ -33,7 +33,8 @@ from idlewatt.clock import Clock, SystemClock
 from idlewatt.config import Settings, resolve
 from idlewatt.errors import StoreError
 from warehouse import schema
-from warehouse.layout import Layout, clean_orphans, verify_segments
+from warehouse.adopt import QUARANTINE, adopt
+from warehouse.layout import Layout, verify_segments
 from warehouse.schema import rows_of
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class Store:
             schema.migrate(con, self.clock)
             self.problems += verify_segments(con, self.layout.root)
             self.layout.load(con)
-            clean_orphans(con, self.layout.root)
+            self._adopt(con)
             schema.create_views(con, self.layout.live_names(), self.layout.segment_paths())
             quoted = str(segments).replace("'", "''")
             con.execute(f"SET GLOBAL allowed_directories = ['{quoted}']")
@@ -132,6 +133,18 @@ class Store:
             raise
         for problem in self.problems:
             log.error("msg=%r", problem)
+
+    def _adopt(self, con: Connection) -> None:
+        """Take in segment files that the catalogue does not name."""
+        con.execute("BEGIN")
+        try:
+            adopted = adopt(con, self.layout, self.clock.now_us())
+            con.execute("COMMIT")
+        except BaseException:
+            self._roll_back(con)
+            raise
+        adopted.settle(self.data_dir / QUARANTINE)
+        self.problems += adopted.problems
 
     def write(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn(con)` on the writer thread in its own transaction and return its result.

@@ -8,5 +8,6 @@ COPY (
     WHERE gpu_uuid BETWEEN /* low */ AND /* high */
     ORDER BY gpu_uuid, ts_utc
 ) TO '/* file */' (
-    FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, ROW_GROUP_SIZE 122880
+    FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2, ROW_GROUP_SIZE 122880,
+    KV_METADATA {idlewatt_sealed_us: '/* sealed_us */'}
 );

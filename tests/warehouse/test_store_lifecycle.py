@@ -143,14 +143,6 @@ def test_segment_that_comes_back_after_its_rows_arrived_anew_stays_out(bench, ki
     assert any("arrived anew" in problem for problem in bench.store.problems)
 
 
-def test_unfinished_segment_file_is_removed_at_start(bench):
-    orphan = bench.store.layout.root / "day=2026-03-01" / "hour=10" / "g001-s000-dead.parquet"
-    orphan.parent.mkdir(parents=True)
-    orphan.write_bytes(b"half")
-    bench.reopen()
-    assert not orphan.exists()
-
-
 def test_log_that_cannot_be_replayed_is_put_aside(bench, kit):
     bench.reopen()  # the schema is in the file now, what follows is in its log
     bench.send(kit.batch(1, [kit.sample(0)]))
