@@ -1,4 +1,4 @@
-"""Numbers as people read them: one unit a quantity, chosen by magnitude, thin spaces.
+"""Numbers as people read them: one unit a quantity, chosen by magnitude, thin spaces that hold.
 
 Missing values are a dash; whoever shows one says why beside it.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 from idlewatt.clock import utc_from_us
 
-THIN: Final = "\u2009"
+THIN: Final = "\u202f"
 NOTHING: Final = "\u2013"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import duckdb
 import numpy as np
@@ -76,20 +77,20 @@ class JobSnapshot:
         """Return when it gave its last GPU back; None while it holds one or where nobody knows."""
         if self.holds.is_empty() or self.holds["end_utc"].null_count():
             return None
-        last_us = max(us_from_utc(end) for end in self.holds["end_utc"])
+        last_us = us_from_utc(cast(dt.datetime, self.holds["end_utc"].max()))
         return None if self.as_of_us is not None and last_us > self.as_of_us else last_us
 
     @property
     def span_us(self) -> tuple[int, int] | None:
         """Return its first and last instant; the newest sample while it runs."""
         if not self.holds.is_empty():
-            start = min(us_from_utc(value) for value in self.holds["start_utc"])
+            start = us_from_utc(cast(dt.datetime, self.holds["start_utc"].min()))
             end = self.end_us or self.as_of_us or start
             return start, max(start, end)
         if self.states.is_empty():
             return None
-        first = min(us_from_utc(value) for value in self.states["first_utc"])
-        return first, max(us_from_utc(value) for value in self.states["last_utc"])
+        first = us_from_utc(cast(dt.datetime, self.states["first_utc"].min()))
+        return first, us_from_utc(cast(dt.datetime, self.states["last_utc"].max()))
 
     @property
     def shown_us(self) -> tuple[int, int] | None:

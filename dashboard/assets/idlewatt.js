@@ -31,10 +31,10 @@
 
   function span(seconds) {
     var s = Math.max(0, Math.round(seconds));
-    if (s < 120) return s + "\u2009s";
-    if (s < 7200) return Math.floor(s / 60) + "\u2009min";
-    if (s < 172800) return Math.floor(s / 3600) + "\u2009h " + Math.floor((s % 3600) / 60) + "\u2009min";
-    return Math.floor(s / 86400) + "\u2009d";
+    if (s < 120) return s + "\u202fs";
+    if (s < 7200) return Math.floor(s / 60) + "\u202fmin";
+    if (s < 172800) return Math.floor(s / 3600) + "\u202fh " + Math.floor((s % 3600) / 60) + "\u202fmin";
+    return Math.floor(s / 86400) + "\u202fd";
   }
   function utc(ms) { return new Date(ms).toISOString().slice(11, 19); }
 

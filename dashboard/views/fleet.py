@@ -91,9 +91,11 @@ def headline(snapshot: FleetSnapshot) -> str:
     total, limit = power_w(gpus), limit_w(gpus)
     read = gpus["power_mw"].count()
     who = fmt.plural(gpus.height, "GPU")
+    if total is None:
+        return f"None of {who} has a power reading now."
     who = who if read == gpus.height else f"{fmt.count(read)} of {who}"
     text = f"{who} draw {fmt.power(total)}"
-    if total is not None and limit:
+    if limit:
         text += f", {fmt.share(total / limit)} of their limits"
     idle = int((gpus["look"] == Look.EXECUTION_IDLE.value).sum())
     if not idle:

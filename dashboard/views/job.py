@@ -7,7 +7,7 @@ twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -156,7 +156,11 @@ def _named(state: str) -> str:
 def numbers(snapshot: JobSnapshot) -> JobNumbers:
     """Return the numbers of a job."""
     frame = snapshot.states
-    gpus = tuple(_gpu(snapshot, gpu) for gpu in _order(snapshot))
+    states, holds = _rows_by_gpu(frame), _rows_by_gpu(snapshot.holds)
+    gpus = tuple(
+        _gpu(gpu, states.get(gpu, []), holds.get(gpu, []), snapshot.analysed_us)
+        for gpu in _order(snapshot)
+    )
     ms, kwh = dict.fromkeys(STATES, 0), dict.fromkeys(STATES, 0.0)
     for gpu in gpus:
         for state in STATES:
@@ -168,7 +172,7 @@ def numbers(snapshot: JobSnapshot) -> JobNumbers:
     return JobNumbers(
         gpus,
         len({gpu.node for gpu in gpus}),
-        _held_ms(snapshot.holds, snapshot.as_of_us),
+        sum(_held_ms(rows, snapshot.as_of_us) for rows in holds.values()),
         sum(gpu.held_ms for gpu in gpus),
         ms,
         kwh,
@@ -189,25 +193,31 @@ def _order(snapshot: JobSnapshot) -> list[str]:
     return list(dict.fromkeys([*ranked, *held]))
 
 
-def _held_ms(holds: pl.DataFrame, until_us: int | None) -> int:
+def _rows_by_gpu(frame: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in frame.iter_rows(named=True):
+        found.setdefault(row["gpu_uuid"], []).append(row)
+    return found
+
+
+def _held_ms(holds: list[dict[str, Any]], until_us: int | None) -> int:
     """Return the time held up to an instant, which is the end of those that last."""
     total_us = 0
-    if holds.is_empty() or until_us is None:
+    if until_us is None:
         return 0
-    for start, end in holds.select("start_utc", "end_utc").iter_rows():
+    for row in holds:
+        end = row["end_utc"]
         last_us = until_us if end is None else min(us_from_utc(end), until_us)
-        total_us += max(last_us - us_from_utc(start), 0)
+        total_us += max(last_us - us_from_utc(row["start_utc"]), 0)
     return total_us // US_PER_MS
 
 
-def _gpu(snapshot: JobSnapshot, gpu: str) -> GpuNumbers:
-    states = snapshot.states
-    rows = states.filter(pl.col("gpu_uuid") == gpu) if states.height else states
-    holds = snapshot.holds
-    held = holds.filter(pl.col("gpu_uuid") == gpu) if holds.height else holds
-    place = rows.row(0, named=True) if rows.height else held.row(0, named=True)
+def _gpu(
+    gpu: str, rows: list[dict[str, Any]], held: list[dict[str, Any]], until_us: int | None
+) -> GpuNumbers:
+    place = (rows or held)[0]
     ms, kwh, longest, energy_ms = dict.fromkeys(STATES, 0), dict.fromkeys(STATES, 0.0), 0.0, 0
-    for row in rows.iter_rows(named=True):
+    for row in rows:
         state = _named(row["state"])
         ms[state] += row["seen_ms"]
         kwh[state] += row["energy_kwh"] or 0.0
@@ -219,7 +229,7 @@ def _gpu(snapshot: JobSnapshot, gpu: str) -> GpuNumbers:
         place["hostname"] or place["node_id"] or "node not known",
         place["gpu_index"],
         place["model"] or "not known",
-        _held_ms(held, snapshot.analysed_us),
+        _held_ms(held, until_us),
         ms,
         kwh,
         longest,
@@ -324,7 +334,9 @@ def tiles(snapshot: JobSnapshot, found: JobNumbers) -> list[Tile]:
             IDLE,
             LABELS[IDLE],
             fmt.energy(idle),
-            f"{fmt.share(found.idle_energy_share)} of the energy in execution",
+            "no energy in execution"
+            if found.idle_energy_share is None
+            else f"{fmt.share(found.idle_energy_share)} of the energy in execution",
             HELP[Look.EXECUTION_IDLE],
             Look.EXECUTION_IDLE,
         ),

@@ -7,11 +7,13 @@ state that filled most of it. What it exactly held stands in its tooltip.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from dashboard import format as fmt
 from dashboard import theme, timeaxis
@@ -86,14 +88,8 @@ def course(snapshot: JobSnapshot, found: JobNumbers) -> Course | None:
     drawn = [gpu.gpu_uuid for gpu in found.gpus][:MAX_ROWS]
     row_of = {gpu: row for row, gpu in enumerate(drawn)}
     ms = np.zeros((len(LOOKS), len(drawn), count), dtype=np.int64)
-    if snapshot.intervals.height:
-        for (gpu, state), part in snapshot.intervals.group_by("gpu_uuid", "state"):
-            if gpu not in row_of:
-                continue
-            last = part["last_ts_utc"].dt.epoch("us").to_numpy()
-            first = part["first_ts_utc"].dt.epoch("us").to_numpy()
-            begin = first - part["step_ms"].to_numpy() * US_PER_MS
-            ms[LOOKS.index(Look(str(state))), row_of[str(gpu)]] = overlap_ms(begin, last, edges)
+    for place, row, begin, last in _spans(snapshot.intervals, row_of):
+        ms[place, row] = overlap_ms(begin, last, edges)
     held = np.zeros((len(drawn), count), dtype=np.int64)
     for gpu, begin_utc, end_utc in snapshot.holds.select(
         "gpu_uuid", "start_utc", "end_utc"
@@ -106,6 +102,29 @@ def course(snapshot: JobSnapshot, found: JobNumbers) -> Course | None:
     return Course(
         [names[gpu] for gpu in drawn], start_us, step_s, ms, held, len(found.gpus) - len(drawn)
     )
+
+
+def _spans(
+    intervals: pl.DataFrame, row_of: dict[str, int]
+) -> Iterator[tuple[int, int, IntArray, IntArray]]:
+    """Yield place of the state, row of the GPU, and begins and ends, for each of both."""
+    if intervals.is_empty():
+        return
+    places = {look.value: place for place, look in enumerate(LOOKS)}
+    row = intervals["gpu_uuid"].replace_strict(row_of, default=-1, return_dtype=pl.Int64)
+    place = intervals["state"].replace_strict(places, return_dtype=pl.Int64)
+    key = row.to_numpy() * len(LOOKS) + place.to_numpy()
+    order = np.argsort(key, kind="stable")
+    order = order[key[order] >= 0]
+    last = intervals["last_ts_utc"].dt.epoch("us").to_numpy()[order]
+    begin = intervals["first_ts_utc"].dt.epoch("us").to_numpy()[order]
+    begin = begin - intervals["step_ms"].to_numpy()[order] * US_PER_MS
+    sorted_keys = key[order]
+    cuts = np.flatnonzero(np.diff(sorted_keys)) + 1
+    for part in np.split(np.arange(len(order)), cuts):
+        if len(part):
+            at, which = divmod(int(sorted_keys[part[0]]), len(LOOKS))
+            yield which, at, begin[part], last[part]
 
 
 def overlap_ms(begin_us: IntArray, end_us: IntArray, edges_us: IntArray) -> IntArray:

@@ -46,12 +46,12 @@ def test_page_in_a_foreign_zone(watch: Any, page_url: str, scheme: str, tmp_path
         assert html.get_attribute("lang") == "en"
         # Numbers of the fixture, and UTC although the browser lives elsewhere.
         assert "4 GPUs" in page.inner_text("#fleet-tile-execution_idle")
-        assert "480\u2009W" in page.inner_text("#fleet-tile-execution_idle")
+        assert "480\u202fW" in page.inner_text("#fleet-tile-execution_idle")
         assert re.fullmatch(r"12:3[45]:\d\d UTC", page.inner_text("#shell-clock"))
         expect_state(page, "Data is live")
         ticks = page.locator("#fleet-band .xtick text").all_text_contents()
         assert "12:30" in ticks
-        assert "Peak 19.6\u2009kW at 12:06:07" in page.text_content("#fleet-band")
+        assert "Peak 19.6\u202fkW at 12:06:07" in page.text_content("#fleet-band")
         # The name of a job is text, never markup.
         assert page.locator("#fleet-waste .job a").count() == 3
         assert "notebook <b>x</b>" in page.inner_text("#fleet-waste")
@@ -95,8 +95,8 @@ def test_hover_and_tables_show_the_same_numbers(watch: Any, page_url: str) -> No
         page.wait_for_selector(".tip dl")
         tip = page.inner_text(".tip dl")
         assert "gpu02.example / 0" in tip
-        assert "Execution-idle for over 1\u2009min" in tip
-        assert "120\u2009W of 700\u2009W" in tip
+        assert "Execution-idle for over 1\u202fmin" in tip
+        assert "120\u202fW of 700\u202fW" in tip
         assert "102 notebook <b>x</b> (user-02)" in tip
         # The tip takes the theme's colours, and can be read.
         paint = page.locator(".tip dl").evaluate(PAINT)
@@ -104,11 +104,11 @@ def test_hover_and_tables_show_the_same_numbers(watch: Any, page_url: str) -> No
         page.click("#fleet-map-open")
         page.wait_for_selector("#fleet-map-table tbody tr")
         first = page.locator("#fleet-map-table tbody tr").first.inner_text().split("\t")
-        assert first == ["R01", "gpu02.example", "0", "4", "4", "0", "0", "760\u2009W"]
+        assert first == ["R01", "gpu02.example", "0", "4", "4", "0", "0", "760\u202fW"]
         page.click("#fleet-band-open")
         page.wait_for_selector("#fleet-band-table tbody tr")
         newest = page.locator("#fleet-band-table tbody tr").first.inner_text().split("\t")
-        assert newest == ["12:34:52", *["16.1\u2009kW"] * 3, "92\u2009%"]
+        assert newest == ["12:34:52", *["16.1\u202fkW"] * 3, "92\u202f%"]
         assert watched.serious() == []
         assert watched.errors == []
 
@@ -153,7 +153,7 @@ def test_stale_data_shows(
         page = open_fleet(watched, url)
         page.wait_for_selector("#shell-banner:not(.is-hidden)")
         expect_state(page, "Data is stale")
-        assert "newest sample 5\u2009min old" in page.inner_text("#shell-age")
+        assert "newest sample 5\u202fmin old" in page.inner_text("#shell-age")
         assert watched.errors == []
 
 

@@ -35,8 +35,8 @@ def test_waste_in_a_foreign_zone(watch: Any, page_url: str, scheme: str, tmp_pat
     with watch(color_scheme=scheme) as watched:
         page = open_waste(watched, f"{page_url}/waste")
         assert page.locator("html").get_attribute(MODE) == scheme
-        assert "1.74\u2009kWh" in page.inner_text("#waste-tile-execution_idle")
-        assert "0.16\u2009kWh" in page.inner_text("#waste-tile-held_empty")
+        assert "1.74\u202fkWh" in page.inner_text("#waste-tile-execution_idle")
+        assert "0.16\u202fkWh" in page.inner_text("#waste-tile-held_empty")
         assert "report.price_per_kwh" in page.inner_text("#waste-tile-cost")
         ticks = page.locator("#waste-chart .xtick text").all_text_contents()
         assert "12:00" in ticks
@@ -44,7 +44,7 @@ def test_waste_in_a_foreign_zone(watch: Any, page_url: str, scheme: str, tmp_pat
         assert "no samples" in page.text_content("#waste-chart")
         rows = page.locator("#waste-idle tbody tr")
         assert rows.count() == 4
-        assert rows.last.inner_text().split("\t")[4:6] == ["14.0\u2009GPU-h", "1.74\u2009kWh"]
+        assert rows.last.inner_text().split("\t")[4:6] == ["14.0\u202fGPU-h", "1.74\u202fkWh"]
         # The name of a job is text, never markup.
         assert "notebook <b>x</b>" in page.inner_text("#waste-idle")
         assert page.locator("#waste-idle b b").count() == 0
@@ -99,7 +99,7 @@ def test_job_in_a_foreign_zone(watch: Any, page_url: str, scheme: str, tmp_path:
         page = open_job(watched, f"{page_url}/jobs/alpha%3A104%3A0")
         said = page.inner_text("#job-verdict")
         assert said.startswith("Job 104 has held 8 GPUs")
-        assert "0.95\u2009kWh of it (23\u2009%) did no work" in said
+        assert "0.95\u202fkWh of it (23\u202f%) did no work" in said
         for chart in ("#job-course", "#job-band"):
             ticks = page.locator(f"{chart} .xtick text").all_text_contents()
             assert "10:30" in ticks

@@ -86,28 +86,30 @@ def test_tiles() -> None:
     )
     power, peak, idle, deep, none, energy = fleet.tiles(shot)
     assert (power.value, power.note) == (
-        "790\u2009W",
-        "23\u2009% of 3.50\u2009kW limits; 2 GPUs not counted",
+        "790\u202fW",
+        "23\u202f% of 3.50\u202fkW limits; 2 GPUs not counted",
     )
     assert power.level == pytest.approx(790 / 3500)
     # 900 W came from one reading of four: no second to trust.
-    assert (peak.value, peak.note) == ("800\u2009W", "at 12:00:00 UTC, 23\u2009% of limits")
-    assert (idle.value, idle.note) == ("1 GPU", "draw 120\u2009W, 15\u2009% of the power")
+    assert (peak.value, peak.note) == ("800\u202fW", "at 12:00:00 UTC, 23\u202f% of limits")
+    assert (idle.value, idle.note) == ("1 GPU", "draw 120\u202fW, 15\u202f% of the power")
     assert (deep.value, deep.note) == (
         "1 GPU",
-        "draw 70\u2009W, 8.9\u2009% of the power; 0 held by a job",
+        "draw 70\u202fW, 8.9\u202f% of the power; 0 held by a job",
     )
     assert (none.value, none.note) == ("1 GPU", "on 1 node")
     assert (energy.value, energy.note) == ("\u2013", "not yet analysed")
     assert fleet.headline(shot) == (
-        "3 of 5 GPUs draw 790\u2009W, 23\u2009% of their limits. "
-        "1 GPU is execution-idle and burns 120\u2009W."
+        "3 of 5 GPUs draw 790\u202fW, 23\u202f% of their limits. "
+        "1 GPU is execution-idle and burns 120\u202fW."
     )
 
 
 def test_silent_gpus_are_never_zero_watts() -> None:
     silent = gpus([("R1", "a", 0, None, None)])
     assert fleet.power_w(silent) is None
+    shown = FleetSnapshot(Pulse(NOON_US, NOON_US, 30, 1, 0, 1, 0), silent)
+    assert fleet.headline(shown) == "None of 1 GPU has a power reading now."
     shot = FleetSnapshot(Pulse(NOON_US, NOON_US, 30, 1, 0, 1, 0), silent)
     assert fleet.tiles(shot)[0].value == "\u2013"
 
@@ -132,8 +134,8 @@ def test_share_of_energy_and_its_coverage() -> None:
     )
     tile = fleet.tiles(shot)[-1]
     # 0.1 of 1.0 kWh; deep idle stays out. 3 GPU hours analysed of 5 expected.
-    assert tile.value == "10\u2009%"
-    assert tile.note == "of the energy in execution, 0.10\u2009kWh; coverage 60\u2009%"
+    assert tile.value == "10\u202f%"
+    assert tile.note == "of the energy in execution, 0.10\u202fkWh; coverage 60\u202f%"
     late = replace(shot, waste=replace(waste, analysed_us=NOON_US - 301 * S))
     assert fleet.tiles(late)[-1].note.endswith("; analysed up to 11:54 UTC")
 
@@ -185,8 +187,8 @@ def test_band_table_merges_only_what_was_seen() -> None:
     view = fleet_band.band(data, np.full(count, 2, dtype=np.int64), 2, None)
     table = fleet_band.rows(view)
     assert len(table) == 120
-    assert table[0] == ["12:03:58", "\u2013", "\u2013", "\u2013", "0\u2009%"]
-    assert table[-1] == ["12:00:00", "1.00\u2009kW", "1.00\u2009kW", "1.00\u2009kW", "100\u2009%"]
+    assert table[0] == ["12:03:58", "\u2013", "\u2013", "\u2013", "0\u202f%"]
+    assert table[-1] == ["12:00:00", "1.00\u202fkW", "1.00\u202fkW", "1.00\u202fkW", "100\u202f%"]
 
 
 @given(
@@ -279,8 +281,8 @@ def test_no_data_has_an_outline_and_states_have_letters() -> None:
 def test_cell_is_described() -> None:
     found = dict(fleet_map.describe(gpus(FIVE), 1))
     assert found["GPU"] == "a / 1"
-    assert found["State"] == "Execution-idle for 7\u2009s"
-    assert found["Power"] == "120\u2009W of 700\u2009W"
+    assert found["State"] == "Execution-idle for 7\u202fs"
+    assert found["Power"] == "120\u202fW of 700\u202fW"
     assert found["Job"] == "none"
     silent = dict(fleet_map.describe(gpus(FIVE), 4))
     assert silent["Power"] == "not known"
@@ -361,7 +363,7 @@ def waste_row(**more: Any) -> dict[str, Any]:
 )
 def test_next_step(more: dict[str, Any], text: str) -> None:
     found = fleet_waste.next_step(waste_row(**more), NOON_US)
-    assert found.replace("\u2009", " ") == text
+    assert found.replace("\u202f", " ") == text
 
 
 def test_day_of_a_period_stands_once() -> None:
@@ -381,6 +383,6 @@ def test_waste_rows() -> None:
     waste = Waste(NOON_US, NOON_US, {}, pl.DataFrame([waste_row()]))
     (row,) = fleet_waste.rows(waste, NOON_US)
     assert (row.job, row.owner, row.gpus, row.since) == ("7", "user-01", "4", "11:13, still")
-    assert row.share == "50\u2009%"
+    assert row.share == "50\u202f%"
     assert fleet_waste.rows(None, NOON_US) == []
     assert "Not yet analysed" in fleet_waste.summary(None, NOON_US)

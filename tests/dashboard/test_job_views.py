@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import format as fmt
+from dashboard import theme
 from dashboard.job_model import JobList, JobSnapshot, expected_gpus
 from dashboard.pages import jobs as jobs_page
 from dashboard.pages.job import render, tooltip
+from dashboard.seconds import Seconds
 from dashboard.theme import Look
 from dashboard.views import fleet_band, job, job_course, job_report, jobs
 from dashboard.views.job import GpuNumbers, JobNumbers
 from dashboard.views.job_verdict import notes, verdict
 from dashboard.views.parts import job_of_path, job_path
+from dashboard.waste_model import NO_PRICE
 from idlewatt.clock import us_from_utc
 
 S = 1_000_000
@@ -234,7 +238,7 @@ def test_course_of_the_fixture(shot: JobSnapshot) -> None:
     assert codes[0, 181] == job_course.NO_DATA_CODE  # 10:30:10, nothing was recorded
     assert codes[0, 300] == 1 + job_course.LOOKS.index(Look.EXECUTION_IDLE)
     lines = dict(job_course.describe(view, 0, view.start_us + 300 * 10 * S))
-    assert lines["Execution-idle"] == "10\u2009s"
+    assert lines["Execution-idle"] == "10\u202fs"
     assert job_course.describe(view, 99, view.start_us) == []
 
 
@@ -366,3 +370,70 @@ def test_list_of_jobs(filled: Any, make_models: Callable[..., Any]) -> None:
     with pytest.raises(PreventUpdate):
         jobs_page.render(found, first["seen"])
     assert jobs.summary(JobList(None)) == "No sample has arrived yet."
+
+
+def long_job(gpus: int, pieces: int) -> JobSnapshot:
+    """Return a day of a job whose GPUs change state all the time."""
+    start = utc(0)
+    step = 86_400 // pieces
+    frame = pl.DataFrame({"gpu": range(gpus)}).join(
+        pl.DataFrame({"piece": range(pieces)}), how="cross"
+    )
+    first = pl.lit(start) + pl.duration(seconds=pl.col("piece") * step + 1)
+    state = pl.when(pl.col("piece") % 2 == 0).then(pl.lit("active"))
+    intervals = frame.select(
+        gpu_uuid=pl.format("GPU-{}", "gpu"),
+        state=state.otherwise(pl.lit("execution_idle")),
+        first_ts_utc=first,
+        last_ts_utc=first + pl.duration(seconds=step - 1),
+        step_ms=pl.lit(1_000, dtype=pl.Int64),
+    )
+    each = pl.DataFrame({"gpu": range(gpus)}).select(
+        gpu_uuid=pl.format("GPU-{}", "gpu"),
+        node_id=pl.lit("n"),
+        hostname=pl.lit("a-node-with-a-long-name.example"),
+        gpu_index=pl.col("gpu").cast(pl.Int16),
+        model=pl.lit("H100"),
+    )
+    states = each.join(pl.DataFrame({"state": ["active", "execution_idle"]}), how="cross")
+    numbers = states.with_columns(
+        seen_ms=43_200_000,
+        energy_seen_ms=43_200_000,
+        energy_kwh=3.0,
+        counter_kwh=3.0,
+        by_utilisation_ms=0,
+        runs=pieces // 2,
+        longest_run_s=float(step),
+        reason=pl.lit(None, dtype=pl.String),
+        first_utc=pl.lit(start),
+        last_utc=pl.lit(start),
+    )
+    holds = each.with_columns(
+        start_utc=pl.lit(start),
+        end_utc=pl.lit(start) + pl.duration(days=1),
+        power_limit_default_mw=pl.lit(700_000),
+    )
+    end_us = us_from_utc(start) + 86_400 * S
+    power = np.full(86_400, gpus * 500_000, dtype=np.int64)
+    power[::7] = gpus * 120_000
+    seconds = Seconds(us_from_utc(start), power, np.full(86_400, gpus, dtype=np.int64))
+    facts = {"known": True, "raw_id": "1", "job_class": "training"}
+    return JobSnapshot(
+        "c:1:0", end_us, end_us, facts, holds, numbers, intervals, seconds, 0, NO_PRICE
+    )
+
+
+@pytest.mark.parametrize(("gpus", "pieces"), [(32, 1_440), (160, 288)])
+def test_a_day_of_a_job_is_small_and_fast(gpus: int, pieces: int) -> None:
+    shot = long_job(gpus, pieces)
+    took = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        out = render(shot, "light", {})
+        took.append(time.perf_counter() - begin)
+    sizes = {name: len(json.dumps(out[name])) for name in ("course", "band")}
+    assert min(took) < 0.3
+    assert max(sizes.values()) <= theme.MAX_FIGURE_BYTES
+    course = job_course.course(shot, job.numbers(shot))
+    assert course is not None
+    assert (len(course.names), course.more) == (min(gpus, 128), max(gpus - 128, 0))

@@ -69,7 +69,7 @@ def mixed():
 
 def golden(name, text):
     path = GOLDEN / name
-    if os.environ.get("IDLEWATT_WRITE_GOLDEN"):
+    if os.environ.get("WRITE_GOLDEN"):
         path.write_text(text + "\n", "utf-8")
     assert text + "\n" == path.read_text("utf-8")
 
@@ -101,12 +101,12 @@ def test_the_text_of_moments():
 )
 def test_the_verdict_fits(gpus, words_there):
     result, context = analysed(log(*gpus))
-    assert words_there in words.verdict(result, context).replace("\u2009", " ")
+    assert words_there in words.verdict(result, context).replace("\u202f", " ")
 
 
 def test_what_is_told_to_do_fits(mixed):
     result, context = mixed
-    told = [text.replace("\u2009", " ") for text in advice.actions(result, context)]
+    told = [text.replace("\u202f", " ") for text in advice.actions(result, context)]
     firsts = [text.split()[:3] for text in told]
     assert firsts[0] == ["Release", "GPU", "0"]
     assert firsts[1] == ["Feed", "GPU", "1"]
@@ -126,6 +126,23 @@ def test_fields_that_are_lacking_are_named():
     assert "whether it did any work cannot be told" in words.verdict(result, context)
     fields = advice.COMMAND.partition("--query-gpu=")[2].split(",")
     assert {*result.lacking, "uuid", "timestamp", "index"} <= set(fields)
+
+
+def test_notes_that_hold_for_many_files_are_said_once(mixed):
+    result, context = mixed
+    many = dataclasses.replace(
+        context,
+        files={"a": "x", "b": "x", "c": "x"},
+        notes=(
+            "a: one moment",
+            "b: one moment",
+            "c: not used: pstate",
+            "c (idle): cut",
+            "all well",
+        ),
+    )
+    notes = [text.replace("\u2009", " ") for text in advice.basis_notes(result, many)]
+    assert notes[-3:] == ["2 files: one moment", "c: (idle): cut", "all well"]
 
 
 def parsed(html):

@@ -67,10 +67,10 @@ def test_waste_of_the_fixture(filled: Any, make_models: Callable[..., Any]) -> N
     rows = fleet_waste.rows(shot.waste, shot.as_of_us)
     # Energy: 8 x 3300 s x 130 W > 4 x 5681 s x 120 W > 4 x 2081 s x 70 W > 1201 s x 90 W.
     assert [row.job for row in rows] == ["104", "102", "103", "no job, on node-04"]
-    assert rows[0].energy == "0.95\u2009kWh"
+    assert rows[0].energy == "0.95\u202fkWh"
     assert rows[1].since == "10:00, still"
     assert rows[2].kind == "Held, empty"
-    assert rows[0].share == "48\u2009%"
+    assert rows[0].share == "48\u202f%"
     idle_j = 8 * 3300 * 130 + 4 * 5681 * 120 + 1201 * 90
     active_j = 8 * 2 * 1800 * 400 + 16 * 3600 * 600
     assert shot.waste is not None

@@ -122,7 +122,7 @@ def test_bars_and_table_hold_the_same_numbers(shot: WasteSnapshot) -> None:
     assert by_name["Held, empty"][-1] == pytest.approx(HELD_KWH, abs=1e-6)
     assert all(trace["x0"] == "2026-05-03T13:00:00Z" for trace in drawn)
     table = waste_chart.rows(shot)
-    assert table[1][:4] == ["11:00", "11.2\u2009kWh", "1.00\u2009kWh", "0\u2009kWh"]
+    assert table[1][:4] == ["11:00", "11.2\u202fkWh", "1.00\u202fkWh", "0\u202fkWh"]
     assert len(json.dumps(drawn)) < 20_000
 
 
