@@ -21,6 +21,11 @@ _SHOWN: Final = 5
 _NOTABLE: Final = 0.01
 
 
+def command(result: Offline) -> str | None:
+    """Return the command that records all that is needed; None where more is recorded already."""
+    return None if Basis.COUNTERS in result.totals.basis_ms else COMMAND
+
+
 def unknowns(result: Offline, context: Context) -> list[str]:
     """Return what cannot be known from these files, most telling first."""
     sums = result.totals
@@ -115,14 +120,30 @@ def _newcomers(result: Offline) -> list[str]:
 
 
 def _file_notes(context: Context) -> list[str]:
-    """Return how the files were understood, without what was simply not needed."""
-    wanted = (note for note in context.notes if ": not used: " not in note)
-    if len(context.files) != 1:
-        return list(wanted)
-    (name,) = context.files
-    return list(
-        dict.fromkeys(note.removeprefix(f"{name}: ").removeprefix(name).strip() for note in wanted)
-    )
+    """Return how the files were understood, without what was simply not needed.
+
+    What holds for several files is said once.
+    """
+    files: dict[str, list[str]] = {}
+    for note in context.notes:
+        name = next((name for name in _prefixes(note) if name in context.files), "")
+        text = note.removeprefix(name).removeprefix(":").strip()
+        if not text.partition(": ")[0].endswith("not used") and ": not used: " not in note:
+            files.setdefault(text, []).append(name)
+    return [_for_files(text, names, len(context.files)) for text, names in files.items()]
+
+
+def _prefixes(note: str) -> list[str]:
+    """Return what may be a file's name at the beginning of a note."""
+    before = note.partition(": ")[0]
+    return [before, before.rpartition(" (")[0]]
+
+
+def _for_files(text: str, names: list[str], everyone: int) -> str:
+    if everyone == 1 or not names[0]:
+        return text
+    whose = names[0] if len(names) == 1 else fmt.plural(len(names), "file")
+    return f"{whose}: {text}"
 
 
 def finding_lines(result: Offline, context: Context) -> list[str]:
@@ -162,6 +183,7 @@ def actions(result: Offline, context: Context) -> list[str]:
     """Return what to do, verb first, largest waste first."""
     if result.only_moments:
         return ["Record a log over some hours, then run `idlewatt analyze` on it:"]
+    counters = Basis.COUNTERS in result.totals.basis_ms
     found = [
         *_release(result, context),
         *_feed(result),
@@ -174,7 +196,9 @@ def actions(result: Offline, context: Context) -> list[str]:
             "encoder): run `nvidia-smi` on the host itself."
         )
     lacking = [*result.lacking, *(["uuid"] if context.rules - {"uuid"} else [])]
-    if lacking:
+    if counters:
+        found.append("Keep recording, so that a week can be compared with the next.")
+    elif lacking:
         found.append(f"Record {', '.join(lacking)} as well next time:")
     else:
         found.append("Keep recording, so that a week can be compared with the next:")

@@ -154,9 +154,10 @@ def _findings(result: Offline, context: Context) -> str:
 
 def _actions(result: Offline, context: Context) -> str:
     items = _items(advice.actions(result, context))
-    shown = _text(advice.COMMAND).replace(",", ",<wbr/>")
-    command = f"<pre><code>{shown}</code></pre>"
-    return f"<section><h2>What to do</h2>{items}{command}</section>"
+    command = advice.command(result)
+    shown = _text(command or "").replace(",", ",<wbr/>")
+    code = f"<pre><code>{shown}</code></pre>" if command else ""
+    return f"<section><h2>What to do</h2>{items}{code}</section>"
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -43,7 +43,9 @@ def _lines(result: Offline, context: Context, width: int, paint: Paint) -> Itera
         yield from _list(paint("What misleads", "yellow"), found, width)
     yield from _tables(result, paint)
     yield from _list(paint("What to do", "bold"), advice.actions(result, context), width)
-    yield f"\n{_INDENT}{_INDENT}{advice.COMMAND}\n"
+    command = advice.command(result)
+    if command:
+        yield f"\n{_INDENT}{_INDENT}{command}"
     yield from _list(paint("What cannot be known", "bold"), advice.unknowns(result, context), width)
     yield from _list(paint("How it was read", "bold"), advice.basis_notes(result, context), width)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,15 +91,6 @@ def clean(value: str) -> str:
     return _CONTROLS.sub("\ufffd", value)
 
 
-def label(gpu: Gpu, everyone: Sequence[Gpu]) -> str:
-    """Return the shortest name that tells a GPU from the others."""
-    nodes = len({other.node_id for other in everyone}) > 1
-    short = _short(gpu)
-    if sum(_short(other) == short and other.node_id == gpu.node_id for other in everyone) > 1:
-        short = gpu.name
-    return f"{gpu.node_id} {short}" if nodes and not short.startswith(gpu.node_id) else short
-
-
 def _short(gpu: Gpu) -> str:
     if gpu.parent_uuid is not None:
         instance = gpu.name.removeprefix("MIG-").removeprefix(gpu.parent_uuid).lstrip("/")
@@ -113,9 +103,17 @@ def _short(gpu: Gpu) -> str:
 
 
 def labels(result: Offline) -> dict[str, str]:
-    """Return the label of every GPU by its name."""
-    everyone = [item.gpu for item in result.gpus]
-    return {gpu.name: label(gpu, everyone) for gpu in everyone}
+    """Return the shortest label that tells each GPU from the others, by its name."""
+    gpus = [item.gpu for item in result.gpus]
+    nodes = len({gpu.node_id for gpu in gpus}) > 1
+    alike = Counter((gpu.node_id, _short(gpu)) for gpu in gpus)
+    found: dict[str, str] = {}
+    for gpu in gpus:
+        short = _short(gpu)
+        short = gpu.name if alike[gpu.node_id, short] > 1 else short
+        with_node = nodes and not short.startswith(gpu.node_id)
+        found[gpu.name] = f"{gpu.node_id} {short}" if with_node else short
+    return found
 
 
 def time(value_us: int) -> str:

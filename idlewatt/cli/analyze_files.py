@@ -73,7 +73,9 @@ def read_files(words: Sequence[str], options: Options, tell: Progress) -> Readin
     paths = _named(list(_paths(words)))
     kinds = {name: _kind(path, name, options) for name, path in paths.items()}
     reader = _Reader(options, tell)
-    for names in _groups(kinds):
+    meters = [name for name, kind in kinds.items() if kind.family == "meter"]
+    reader.found.notes += [f"{name}: wall power; `idlewatt import` takes it" for name in meters]
+    for names in _groups({name: kind for name, kind in kinds.items() if name not in meters}):
         label = Path(names[0]).name.partition(".")[0] or names[0]
         reader.gatherer.begin_file(label)
         if len(names) == 1 and kinds[names[0]] is Format.SMI_CSV:

@@ -93,7 +93,7 @@ def _json(result: Offline, context: Context, read: Reading) -> dict[str, Any]:
         "price_per_kwh": context.price_per_kwh or None,
         "currency": context.currency,
         "actions": advice.actions(result, context),
-        "record_with": advice.COMMAND,
+        "record_with": advice.command(result),
         "unknown": advice.unknowns(result, context),
         "findings_text": advice.finding_lines(result, context),
         "notes": list(context.notes),

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from analysis.report import describe
 from analysis.states_job import whole_period
@@ -197,6 +200,84 @@ def test_help_shows_both_with_examples(capsys):
     text = capsys.readouterr().out
     assert "idlewatt analyze gpus.csv" in text
     assert "idlewatt analyze power-states --from 24h" in text
+
+
+def scrape(number):
+    labels = 'gpu="0",UUID="GPU-1111aaaa-0000",modelName="NVIDIA H100 80GB HBM3",Hostname="n1"'
+    busy = 0.6 if number < 10 else 0.0
+    values = {
+        "DEV_POWER_USAGE": 100 + 400 * busy,
+        "DEV_FB_USED": 60_000,
+        "PROF_SM_ACTIVE": busy,
+        "PROF_DRAM_ACTIVE": busy / 2,
+    }
+    return "".join(f"DCGM_FI_{name}{{{labels}}} {value}\n" for name, value in values.items())
+
+
+def test_scrapes_rest_on_counters_and_ask_for_no_other_recording(tmp_path, capsys):
+    for number in range(30):
+        saved(tmp_path, f"2026-07-14T08:00:{number:02d}Z.prom", scrape(number))
+    answer = told(capsys, tmp_path)
+    states = answer["totals"]["states"]
+    assert (states["active"]["seconds"], states["execution_idle"]["seconds"]) == (10, 20)
+    assert answer["totals"]["basis_s"] == {"counters": 30}
+    assert answer["record_with"] is None
+    assert "as activity counters show" in answer["verdict"]
+    assert answer["gpus"][0]["node_id"] == "n1"
+
+
+def test_dmon_alone_cannot_tell_and_says_what_to_record(tmp_path, capsys):
+    text = "#Date  Time  gpu  pwr  sm  mem\n#YYYYMMDD  HH:MM:SS  Idx  W  %  %\n"
+    text += "".join(f" 20260714   08:12:{n:02d}  0  150  80  40\n" for n in range(30))
+    answer = told(capsys, saved(tmp_path, "dmon.txt", text))
+    assert answer["totals"]["unknown_s"] == {"no_residency": 30}
+    assert answer["totals"]["energy_j"] == 4_500
+    assert "cannot be told" in answer["verdict"]
+    assert "memory.used" in answer["fields_lacking"]
+    assert "memory.used" in answer["record_with"]
+
+
+def test_wall_power_beside_a_log_is_left_out_and_said(tmp_path, capsys):
+    saved(tmp_path, "gpus.csv", small_log())
+    saved(tmp_path, "wall.csv", "time,power_w\n2026-07-14 12:00:00,100\n2026-07-14 12:00:01,1\n")
+    answer = told(capsys, tmp_path)
+    assert answer["readings"] == 40
+    assert "wall.csv: wall power; `idlewatt import` takes it" in answer["notes"]
+
+
+CELLS = st.sampled_from(
+    [
+        "",
+        "N/A",
+        "[Not Supported]",
+        "-1",
+        "1e400",
+        "nan",
+        "0",
+        "99999999999",
+        "80 %",
+        "12,5",
+        "\x1b[0m",
+    ]
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8), CELLS), max_size=30), st.randoms())
+def test_damaged_logs_are_told_or_refused(tmp_path, capsys, damages, random):
+    lines = [line.split(", ") for line in small_log().splitlines()]
+    for line, cell, text in damages:
+        lines[line][cell] = text
+    if random.random() < 0.3:
+        random.shuffle(lines)
+    path = saved(tmp_path, "gpus.csv", "\n".join(", ".join(cells) for cells in lines))
+    code = main(["analyze", str(path), "--html", str(tmp_path / "out.html")])
+    said = capsys.readouterr()
+    assert code in (0, 1, 2)
+    assert (code == 0) == bool(said.out)
+    assert "\x1b" not in said.out
+    if not code:
+        ElementTree.parse(tmp_path / "out.html")
 
 
 BLOCKED = ("pyarrow", "duckdb", "polars", "dash", "plotly", "apscheduler", "granian", "rich")
