@@ -142,6 +142,38 @@ def test_rows_that_come_late_to_a_sealed_hour_are_sorted_in(store):
     assert read(store) == whole
 
 
+def test_rows_out_of_order_are_seen_whatever_the_catalogue_says(store, monkeypatch):
+    """The hint that an hour is sorted saves memory; it is not trusted."""
+    put(store, hour_rows(8, 0))
+    expected = read(store)
+    original = samples.load
+
+    def hint(name):
+        return "SELECT $hour_utc IS NULL" if name.endswith("states_sources") else original(name)
+
+    monkeypatch.setattr(samples, "load", hint)
+    for rows in (3, 1 << 16):
+        monkeypatch.setattr(samples, "_BATCH_ROWS", rows)
+        assert read(store) == expected
+
+
+def test_the_catalogue_tells_sorted_hours_from_others(store):
+    def may_be_unsorted():
+        with store.snapshot() as cur:
+            text = samples.load("statements/states_sources")
+            return cur.execute(text, {"hour_utc": stamp(HOUR_US)}).fetchall() == [(True,)]
+
+    rows = hour_rows(9, 0)
+    put(store, rows[:50])
+    assert may_be_unsorted()
+    Sealer(store).run_once()
+    assert not may_be_unsorted()
+    put(store, rows[50:])
+    assert may_be_unsorted()
+    Sealer(store).run_once()
+    assert may_be_unsorted()  # two files over the same GPUs
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_catching_up_at_once_equals_hour_by_hour(store, tmp_path, seed):
     hours = list(range(7))
