@@ -2,7 +2,8 @@
 
 The rule in one sentence: between two readings of one counter epoch the whole difference is given
 out, to the row and, where seconds are missing in between, to the gap; nothing is invented and
-nothing is lost. Only where the counter cannot be trusted does power stand in for a row.
+nothing is lost. Only where the counter cannot be trusted does power stand in for a row. A counter
+that stands still while the device draws power is not trusted: zero would be a lie.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from idlewatt.units import MS_PER_S, UJ_PER_MJ, energy_uj
 # A counter difference above this multiple of the highest possible power is no energy.
 PLAUSIBLE_FACTOR: Final = 1.5
 UNKNOWN_MAX_MW: Final = 2_000_000
+# Energy by power from which a counter that has not moved cannot be right: 1 W for a second.
+STILL_UJ: Final = 1_000_000
+# After a stand-still a counter has gone on counting if it holds this share of what power says.
+_CAUGHT_UP: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,23 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class RowEnergy:
-    """The energy of a row, and what the hole before it held."""
+    """The energy of a row, and what the hole before it held.
+
+    Attributes:
+        energy_uj: the row's own energy.
+        source: what it was taken from.
+        gap_uj: what the hole before the row held; None without a hole, or where nobody knows.
+        implausible: whether the counter leapt.
+        state: for the next row.
+        still: whether the counter stands still although the device draws power.
+    """
 
     energy_uj: int | None
     source: EnergySource | None
     gap_uj: int | None
     implausible: bool
     state: CounterState
+    still: bool = False
 
 
 def from_power(interval: Interval) -> tuple[int | None, EnergySource | None]:
@@ -84,14 +99,15 @@ def row_energy(state: CounterState, interval: Interval) -> RowEnergy:
     """Return the energy of one row and the state for the next."""
     now_mj = interval.counter_mj
     value, source = from_power(interval)
-    if now_mj is None:
+    still = now_mj == state.last_mj is not None and (value or 0) >= STILL_UJ
+    if now_mj is None or still:
         kept = CounterState(
             state.energy_epoch,
             state.last_mj,
             state.covered_ms + interval.obs_ms,
             state.covered_uj + (value or 0),
         )
-        return RowEnergy(value, source, None, False, kept)
+        return RowEnergy(value, source, None, False, kept, still)
     if state.last_mj is None or interval.span_ms is None:
         return RowEnergy(value, source, None, False, CounterState(state.energy_epoch, now_mj))
     total_uj = (now_mj - state.last_mj) * UJ_PER_MJ
@@ -103,6 +119,8 @@ def row_energy(state: CounterState, interval: Interval) -> RowEnergy:
     if interval.first:  # what an earlier agent left off, and power for the row itself
         rest = max(total_uj - state.covered_uj - (value or 0), 0) if interval.hole else None
         return RowEnergy(value, source, rest, False, after)
+    if total_uj < state.covered_uj * _CAUGHT_UP:  # it did not count while it stood still
+        return RowEnergy(value, source, None, False, after)
     own, rest = _divide(total_uj, state, interval)
     return RowEnergy(own, EnergySource.COUNTER, rest, False, after)
 

@@ -88,6 +88,11 @@ _VALUE: Final = {
 }
 _SENTINEL: Final = {1: U32_NOT_AVAILABLE, 2: U64_NOT_AVAILABLE, 3: U64_NOT_AVAILABLE}
 
+# What somebody sets is as true as on the day it was set: its time says nothing.
+SETTINGS: Final = frozenset({FI_POWER_CURRENT_LIMIT, FI_POWER_REQUESTED_LIMIT})
+# Earlier than any driver of today: not a time of day (0, or time since the machine started).
+_FIRST_TIME_US: Final = 1_420_070_400_000_000
+
 Field = tuple[int, int]
 
 
@@ -185,8 +190,17 @@ class FieldReader:
         self._ref = ctypes.byref(self._array)
         self._count = ctypes.c_int32(len(fields))
 
-    def read(self) -> tuple[int, dict[Field, tuple[int, int | float | None]]]:
-        """Return the call's code, and for each field its own code and value (None: sentinel)."""
+    def read(
+        self, stale_before_us: int = 0
+    ) -> tuple[int, dict[Field, tuple[int, int | float | None]]]:
+        """Return the call's code, and for each field its own code and value.
+
+        Args:
+            stale_before_us: UTC time; what the driver itself sampled earlier has no value.
+
+        Returns:
+            The value is None where the driver gave a sentinel or a stale reading.
+        """
         if self._call is None:
             return SUCCESS, dict.fromkeys(self._fields, (FUNCTION_NOT_FOUND, None))
         if not self._fields:
@@ -199,6 +213,8 @@ class FieldReader:
         found: dict[Field, tuple[int, int | float | None]] = {}
         for field, entry in zip(self._fields, _FIELD.iter_unpack(self._array), strict=True):
             found[field] = _field_value(entry[4], entry[5], entry[6])
+            if _FIRST_TIME_US < entry[2] < stale_before_us and field[0] not in SETTINGS:
+                found[field] = entry[5], None
         return SUCCESS, found
 
 

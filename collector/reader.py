@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,7 @@ from collector.residency import Residency
 from idlewatt.columns import GPU_SAMPLE, Group, missing_bits
 from idlewatt.errors import DriverError
 from idlewatt.model import ActivitySource, Missing
-from idlewatt.units import MIB, MS_PER_S, US_PER_S
+from idlewatt.units import MIB, MS_PER_S, US_PER_MS, US_PER_S
 
 OBS_MS: Final = MS_PER_S
 AT: Final = {column.name: place for place, column in enumerate(GPU_SAMPLE)}
@@ -25,8 +26,12 @@ _MEMORY: Final = struct.Struct("@IQQQQ")  # version, total, reserved, free, used
 _POWER_MARGIN_MW: Final = 50_000
 _TEMP_MAX_C: Final = 150
 _COUNTER_MAX: Final = 2**63 - 1
+STALE_AFTER_US: Final = 2 * OBS_MS * US_PER_MS  # two intervals
+STILL_ROWS: Final = 2  # rows after which a counter that stands still is stale
 
 Row = list[Any]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class DeviceReader:
         self._throttle_ns: dict[str, int] = {}
         self._reasons: dict[Group, int] = {}
         self._lost = 0
+        self._still_rows = 0
         self.gap_uj: int | None = None
 
     def close(self) -> None:
@@ -106,7 +112,7 @@ class DeviceReader:
         self._reasons = {}
         self._lost = 0
         row: Row = [None] * _WIDTH
-        fields = self._read_fields(row)
+        fields = self._read_fields(row, moment.ts_us)
         self._read_direct(row)
         self._read_structs(row)
         self._read_activity(row, now_ns)
@@ -121,8 +127,8 @@ class DeviceReader:
 
     # ── parts of a row ──────────────────────────────────────────────────────────────────────
 
-    def _read_fields(self, row: Row) -> bool:
-        code, found = self._fields.read()
+    def _read_fields(self, row: Row, ts_us: int) -> bool:
+        code, found = self._fields.read(ts_us - STALE_AFTER_US)
         if code != nv.SUCCESS:
             for group in (Group.POWER, Group.LIMITS):
                 self._note(group, code)
@@ -265,9 +271,31 @@ class DeviceReader:
         row[AT["energy_source"]] = None if energy.source is None else energy.source.value
         if energy.implausible and energy.energy_uj is None:
             self._reason(Group.POWER, Missing.IMPLAUSIBLE)
-        if counter is not None:
+        self._watch_counter(row, still=energy.still)
+        if counter is not None and not energy.still:
             self._counter_ns = now_ns
         self._scale_throttle(row)
+
+    def _watch_counter(self, row: Row, *, still: bool) -> None:
+        """Say once that the counter stands still; what it shows is then no reading any more."""
+        place = AT["energy_mj"]
+        if not still:
+            if self._still_rows > STILL_ROWS and row[place] is not None:
+                _log.warning("gpu=%s the energy counter moves again", self._device.uuid)
+            self._still_rows = 0 if row[place] is not None else self._still_rows
+            return
+        self._still_rows += 1
+        if self._still_rows <= STILL_ROWS:
+            return
+        if self._still_rows == STILL_ROWS + 1:
+            _log.warning(
+                "gpu=%s the energy counter stands still at %d mJ while the device draws power:"
+                " energy is taken from power",
+                self._device.uuid,
+                row[place],
+            )
+        row[place] = None
+        self._reason(Group.POWER, Missing.STALE)
 
     def _scale_throttle(self, row: Row) -> None:
         """Cut throttle times down to the row's own interval where a hole precedes."""

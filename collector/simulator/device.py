@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from collector.simulator.profiles import GpuProfile
 
@@ -102,6 +102,8 @@ class Settable:
     mem_lock_mhz: tuple[int, int] | None = None
     fault: int = 0  # NVML error code that every call on this GPU returns
     field_faults: dict[int, int] = field(default_factory=dict)
+    # Field id -> (time, value) that the driver goes on giving; None: as of the next reading.
+    frozen_fields: dict[int, tuple[int, Any] | None] = field(default_factory=dict)
 
 
 class DeviceProvider(Protocol):

@@ -110,6 +110,15 @@ def _value(lib: StandIn, index: int, now: Reading, field: int, scope: int) -> Va
     return cabi.NOT_SUPPORTED if found is None else found
 
 
+def _frozen(state: Settable, field: int, stamp_us: int, value: Value) -> tuple[int, Value]:
+    """Return time and value: where the field is frozen, those it had when that began."""
+    if field not in state.frozen_fields:
+        return stamp_us, value
+    kept = state.frozen_fields[field] or (stamp_us, value)
+    state.frozen_fields[field] = kept
+    return kept
+
+
 @device_entry("nvmlDeviceGetFieldValues")
 def _field_values(lib: StandIn, index: int, count: Any, out: Any) -> int:
     wanted = cabi.number(count)
@@ -129,6 +138,7 @@ def _field_values(lib: StandIn, index: int, count: Any, out: Any) -> int:
             struct.pack_into("<qqIIQ", array, base + 8, stamp_us, took_us, 0, value, 0)
             continue
         good += 1
-        struct.pack_into("<qqII", array, base + 8, stamp_us, took_us, value[0], cabi.SUCCESS)
+        read_us, value = _frozen(lib.settables[index], field, stamp_us, value)
+        struct.pack_into("<qqII", array, base + 8, read_us, took_us, value[0], cabi.SUCCESS)
         struct.pack_into(_FORMAT[value[0]], array, base + 32, value[1])
     return cabi.SUCCESS if good else cabi.NOT_SUPPORTED

@@ -76,6 +76,29 @@ def test_seconds_that_power_has_covered_are_not_counted_again() -> None:
     assert (back.energy_uj, back.gap_uj) == (300_000_000, None)
 
 
+def test_a_counter_that_stands_still_under_power_gives_no_zero() -> None:
+    still = replace(SECOND, counter_mj=1_000_000)
+    state = KNOWN
+    for _ in range(5):
+        found = row_energy(state, still)
+        assert (found.energy_uj, found.source) == (290_000_000, EnergySource.POWER_AVG)
+        assert found.still
+        state = found.state
+    caught_up = row_energy(state, replace(SECOND, span_ms=6000, counter_mj=2_800_000))
+    assert (caught_up.energy_uj, caught_up.source) == (300_000_000, EnergySource.COUNTER)
+    stood = row_energy(state, replace(SECOND, span_ms=6000, counter_mj=1_300_000))
+    assert (stood.energy_uj, stood.source) == (290_000_000, EnergySource.POWER_AVG)
+    following = row_energy(stood.state, replace(SECOND, counter_mj=1_600_000))
+    assert (following.energy_uj, following.source) == (300_000_000, EnergySource.COUNTER)
+
+
+@pytest.mark.parametrize("power_mw", [0, None, 999])
+def test_a_still_counter_without_power_is_zero(power_mw: int | None) -> None:
+    dark = replace(SECOND, counter_mj=1_000_000, power_avg_mw=power_mw, power_inst_mw=power_mw)
+    found = row_energy(KNOWN, dark)
+    assert (found.energy_uj, found.source, found.still) == (0, EnergySource.COUNTER, False)
+
+
 steps = st.lists(
     st.tuples(
         st.integers(0, 700_000),  # mean power of the span, mW

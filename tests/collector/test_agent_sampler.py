@@ -235,6 +235,75 @@ def test_a_counter_reset_is_an_epoch_and_power_for_that_row() -> None:
     assert (row["energy_source"], row["energy_uj"]) == ("counter", 100_000_000)
 
 
+def test_a_counter_that_stands_still_is_said_once_and_power_stands_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(gpus=1)
+    bench.rows()
+    bench.devices.change[0] = {"energy_mj": bench.devices.read(0).energy_mj}
+    rows = [bench.rows()[0] for _ in range(6)]
+    assert {row["energy_source"] for row in rows} == {"power_avg"}
+    assert {row["energy_uj"] for row in rows} == {rows[0]["power_avg_mw"] * 1000}
+    assert [row["energy_mj"] is None for row in rows] == [False, False, True, True, True, True]
+    assert missing_reason(rows[-1]["missing"], Group.POWER) == Missing.STALE
+    assert caplog.text.count("stands still") == 1
+    bench.devices.change[0] = {}  # it has counted all the while
+    row = bench.rows()[0]
+    assert (row["energy_source"], row["missing"]) == ("counter", 0)
+    assert row["energy_uj"] == pytest.approx(row["power_avg_mw"] * 1000, rel=1e-3)
+    assert caplog.text.count("moves again") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "group"),
+    [
+        (nv.FI_POWER_AVERAGE, "power_avg_mw", Group.POWER),
+        (nv.FI_MEMORY_TEMP, "temp_mem_c", Group.CLOCKS_HEAT),
+        (nv.FI_HW_BRAKE, "throttle_brake_us", Group.LIMITS),
+    ],
+)
+def test_a_reading_older_than_two_intervals_is_null_and_stale(
+    field: int, column: str, group: Group
+) -> None:
+    bench = Bench(gpus=1)
+    bench.rows()
+    bench.settable(0).frozen_fields = {field: None}
+    rows = [bench.rows()[0] for _ in range(5)]
+    assert [row[column] is None for row in rows] == [False, False, False, True, True]
+    assert [missing_reason(row["missing"], group) for row in rows] == [0, 0, 0, 3, 3]
+    if field == nv.FI_POWER_AVERAGE:
+        assert rows[-1]["energy_source"] == "counter"
+    bench.settable(0).frozen_fields = {}
+    bench.rows()
+    assert bench.rows()[0]["missing"] == 0
+
+
+def test_energy_of_a_device_whose_counter_and_average_are_frozen_comes_from_the_latest() -> None:
+    bench = Bench(gpus=1)
+    bench.rows()
+    bench.settable(0).frozen_fields = {nv.FI_ENERGY: None, nv.FI_POWER_AVERAGE: None}
+    row = [bench.rows()[0] for _ in range(6)][-1]
+    assert (row["energy_mj"], row["power_avg_mw"]) == (None, None)
+    assert (row["energy_source"], row["energy_uj"]) == ("power_inst", row["power_inst_mw"] * 1000)
+
+
+@pytest.mark.parametrize(
+    ("field", "stamp_us"),
+    [
+        (nv.FI_POWER_AVERAGE, 0),
+        (nv.FI_POWER_AVERAGE, 86_400 * S),  # time since the machine started
+        (nv.FI_POWER_CURRENT_LIMIT, 1_600_000_000 * S),  # set long ago, and still in force
+    ],
+)
+def test_a_time_that_says_nothing_is_not_held_against_a_reading(field: int, stamp_us: int) -> None:
+    bench = Bench(gpus=1)
+    bench.settable(0).frozen_fields = {field: (stamp_us, (1, 123_000))}
+    row = bench.rows()[0]
+    column = "power_limit_mw" if field == nv.FI_POWER_CURRENT_LIMIT else "power_avg_mw"
+    assert row[column] == 123_000
+    assert missing_reason(row["missing"], Group.POWER) == Missing.OBSERVED
+
+
 @pytest.mark.parametrize("code", [nv.GPU_IS_LOST, nv.UNKNOWN])
 def test_a_lost_gpu_leaves_a_gap_and_the_others_go_on(code: int) -> None:
     bench = Bench(gpus=3)
