@@ -165,6 +165,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("query.url", str, "http://127.0.0.1:8050", "", "server asked by idlewatt sql"),
     Setting("query.timeout_s", float, 30.0, "s", "a query is stopped after this", minimum=0.01),
     Setting("query.max_rows", int, 1_000_000, "rows", "an answer never holds more", minimum=1),
+    Setting("query.max_sql_kb", int, 64, "kB", "a statement is never longer", minimum=1),
+    Setting(
+        "query.memory_mib",
+        int,
+        1024,
+        "MiB",
+        "a query is stopped when the server grows by so much beyond server.memory_mib's share",
+        minimum=64,
+    ),
+    Setting(
+        "query.plan_s",
+        float,
+        2.0,
+        "s",
+        "a statement is planned within so much CPU time",
+        minimum=0.1,
+    ),
     # analysis
     Setting(
         "analysis.min_interval_s", int, 5, "s", "a low run this long is execution-idle", minimum=1
