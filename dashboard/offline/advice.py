@@ -62,7 +62,12 @@ def unknowns(result: Offline, context: Context) -> list[str]:
 def _unknown_states(result: Offline) -> list[str]:
     sums = result.totals
     words = {
-        "no_residency": "whether a program held the GPU (no usable memory.used or process list)",
+        "no_residency": "whether a program held the GPU ("
+        + (
+            "neither memory.used nor a process list)"
+            if "memory.used" in result.lacking
+            else "busy, but without memory in use and without a process; or such cells are empty)"
+        ),
         "no_activity": "whether the GPU worked (no utilisation, no activity counters)",
         "zero_activity_at_power": "which reading is wrong: activity 0 at half the power limit or "
         "more",
