@@ -24,7 +24,7 @@ from typing import Final
 
 from collector.shipper import Connection, LaneConfig, LaneShipper
 from collector.spool import EXIT_SPOOL_DAMAGED, Spool
-from collector.spool_care import put_aside_if_damaged
+from collector.spool_care import claim, put_aside_if_damaged
 from collector.spooled import SpoolDamagedError
 from idlewatt.clock import Clock
 from idlewatt.errors import ConfigError, StoreError, UsageError
@@ -278,7 +278,15 @@ class Supervisor:
         _thread.start_new_thread(self._wake.set, ())
 
     def run(self) -> int:
-        """Supervise until stopped and return the exit code."""
+        """Supervise until stopped and return the exit code.
+
+        SIGHUP is ignored, here and in the poller, which inherits that: a terminal that closes ends
+        no measurement, and there is nothing to load again (the token file is looked at each time).
+
+        Raises:
+            UsageError: the spool holds what another node has not sent yet.
+        """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         self._check_spool()
@@ -371,13 +379,14 @@ class Supervisor:
         aside = put_aside_if_damaged(self._config.spool_dir, self._clock.now_us())
         if aside is not None:
             _log.error("the spool was damaged; it is kept as %s, a fresh one starts", aside)
+        claim(self._config.spool_dir, self._config.node_id)
 
 
 def _lock(folder: Path) -> int:
     """Return a descriptor that holds the spool for this agent."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o640)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as exc:
         raise StoreError(f"spool {folder} cannot be used: {exc}; set agent.spool_dir") from exc
     try:

@@ -27,8 +27,10 @@ from collector.spooled import (
     SpoolDamagedError,
     StoredBatch,
     Tick,
+    check_schema,
     damage,
     gap_row,
+    open_file,
     stretches,
 )
 from idlewatt.errors import StoreError
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "spool.db"
 SCHEMA_VERSION: Final = 1
-BUSY_TIMEOUT_S: Final = 5.0
 QUARANTINE_SHARE: Final = 4  # of the spool's size; the newest are kept
 # The supervisor checkpoints long before that; this bounds the log when it does not.
 AUTOCHECKPOINT_PAGES: Final = 16_384
@@ -71,10 +72,7 @@ class Spool:
         self.path = folder / FILE_NAME
         self._max_bytes = max_mib * MIB
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._con = sqlite3.connect(
-                self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
+            self._con = open_file(self.path)
         except (OSError, sqlite3.Error) as exc:
             raise StoreError(f"spool {folder} cannot be used: {exc}; set agent.spool_dir") from exc
         try:
@@ -96,10 +94,10 @@ class Spool:
                     f"spool {self.path} has version {version}, this idlewatt knows up to"
                     f" {SCHEMA_VERSION}; upgrade, or move the file away"
                 )
-            if version == 0:
-                for statement in SCHEMA:
+            if version == 0 and self._value("SELECT count(*) FROM sqlite_master") == 0:
+                for statement in (*SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION}"):
                     self._con.execute(statement)
-                self._con.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            check_schema(self._con, self.path)
 
     def close(self) -> None:
         """Close the connection."""
@@ -144,6 +142,11 @@ class Spool:
             body = self._meta(f"state.{key}")
             return None if body is None else _decode(body)
 
+    def keep(self, key: str, value: Any) -> None:
+        """Keep a value for `state(key)`."""
+        with damage(self.path), self._transaction():
+            self._put(f"state.{key}", _encode(value))
+
     def append(
         self,
         epoch: int,
@@ -176,11 +179,12 @@ class Spool:
 
     def repeat_facts(self) -> int:
         """Let everything known beside the samples travel once more; return how many rows."""
+        count = 0
         with damage(self.path), self._transaction():
-            parts = list(known.repeat(self._con))
-            for name, rows in parts:
+            for name, rows in list(known.repeat(self._con)):
                 self._con.execute(_INSERT_FACT, (name, _encode(rows)))
-            return sum(len(rows) for _, rows in parts)
+                count += len(rows)
+        return count
 
     def size_bytes(self) -> int:
         """Return the bytes in use, free pages not counted."""
@@ -199,7 +203,8 @@ class Spool:
         while self.size_bytes() > self._max_bytes * _TRIM_TO:
             with damage(self.path), self._transaction():
                 waiting = self._value("SELECT count(*) FROM tick")
-                if self._thin_quarantine(self._quarantine_bytes() // 2):
+                held = self._value("SELECT coalesce(sum(length(body)), 0) FROM quarantine")
+                if self._thin_quarantine(held // 2):
                     continue  # refused for good and declared: it goes before what may yet be sent
                 if waiting == 0:
                     break
@@ -319,9 +324,6 @@ class Spool:
             if batch.rows:
                 gap = gap_row(node_id, batch.first_us, batch.last_us, "quarantined", reason)
                 self._insert_facts({"gap": [gap]})
-
-    def _quarantine_bytes(self) -> int:
-        return int(self._value("SELECT coalesce(sum(length(body)), 0) FROM quarantine"))
 
     def _thin_quarantine(self, most_bytes: int) -> int:
         """Drop the oldest batches put aside until `most_bytes` are left; return how many went."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from idlewatt.errors import StoreError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_S
 
+BUSY_TIMEOUT_S: Final = 5.0
 # The tables of the file; `tick` and `batch` hold what is not yet acknowledged.
 SCHEMA: Final = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -100,12 +102,43 @@ def stretches(times_us: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
+def open_file(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file that only its owner may read; folder and file are made.
+
+    A folder that is there already keeps its rights: others may use it too. A file that is there is
+    not opened here: closing it would drop the locks that SQLite holds for this process's other
+    connections.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if path.stat().st_mode & 0o077:
+        with suppress(PermissionError):  # it belongs to somebody else
+            path.chmod(0o600)
+    return sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def check_schema(con: sqlite3.Connection, path: Path) -> None:
+    """Make sure of the tables.
+
+    Raises:
+        SpoolDamagedError: it is a database, and not a spool.
+    """
+    found = {row[0] for row in con.execute("SELECT sql FROM sqlite_master")}
+    if not found.issuperset(SCHEMA):
+        raise SpoolDamagedError(f"{path} is a database, but not a spool")
+
+
 @contextmanager
 def damage(path: Path) -> Iterator[None]:
     """Give what SQLite says about a damaged file its own name; what passes stays as it is."""
     try:
         yield
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as exc:
+        if str(exc).startswith("no such "):  # the file was exchanged for another one
+            raise SpoolDamagedError(f"spool {path} is damaged: {exc}") from exc
         raise  # busy, disk full: passes
     except sqlite3.DatabaseError as exc:
         if isinstance(exc, sqlite3.IntegrityError):

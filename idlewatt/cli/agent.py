@@ -69,8 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '  idlewatt agent --driver sim --sim \'{"seed": 1, "nodes": 4, "gpus_per_node": 8}\''
         " --sim-node 2\n"
         "\n"
-        "The agent runs until it is told to stop (SIGTERM or Ctrl-C). Samples wait in the spool\n"
-        "while the server is away. Settings: `idlewatt config show`, section agent."
+        "The agent runs until it is told to stop (SIGTERM or Ctrl-C; SIGHUP is ignored). Samples\n"
+        "wait in the spool while the server is away. A new token in the token file is noticed by\n"
+        "itself; other settings take a restart. Settings: `idlewatt config show`, section agent."
     )
 
 

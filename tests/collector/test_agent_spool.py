@@ -14,10 +14,10 @@ import pytest
 
 from collector.batcher import next_batch
 from collector.spool import FILE_NAME, Spool
-from collector.spool_care import put_aside_if_damaged
+from collector.spool_care import claim, put_aside_if_damaged
 from collector.spooled import SpoolDamagedError
 from idlewatt.columns import GPU_SAMPLE, TABLES
-from idlewatt.errors import StoreError
+from idlewatt.errors import StoreError, UsageError
 from idlewatt.model import Lane
 from idlewatt.wire import decode_batch, rows_from_table
 
@@ -288,6 +288,89 @@ def test_a_damaged_spool_is_put_aside(tmp_path: Path, how: str) -> None:
     assert fresh.backlog().ticks == 0
     fresh.close()
     assert put_aside_if_damaged(tmp_path, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE songs(title TEXT)"],
+        ["CREATE TABLE songs(title TEXT)", "PRAGMA user_version=1"],
+        ["PRAGMA user_version=1"],
+        ["CREATE TABLE meta(key TEXT)", "CREATE TABLE tick(id INT)"],
+    ],
+)
+def test_a_database_that_is_no_spool_is_put_aside(tmp_path: Path, statements: list[str]) -> None:
+    con = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    for statement in statements:
+        con.execute(statement)
+    con.close()
+    with pytest.raises(SpoolDamagedError, match="not a spool"):
+        Spool(tmp_path)
+    aside = put_aside_if_damaged(tmp_path, NOW)
+    assert aside is not None
+    con = sqlite3.connect(aside)
+    assert con.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == sum(
+        statement.startswith("CREATE") for statement in statements
+    )
+    con.close()
+    Spool(tmp_path).close()
+    assert put_aside_if_damaged(tmp_path, NOW) is None
+
+
+def test_a_table_that_vanishes_is_damage(spool: Spool) -> None:
+    con = sqlite3.connect(spool.path)
+    con.execute("DROP TABLE tick")
+    con.close()
+    with pytest.raises(SpoolDamagedError, match="no such table"):
+        spool.backlog()
+
+
+def test_only_its_owner_may_read_a_spool(tmp_path: Path) -> None:
+    def rights(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    before = os.umask(0)
+    try:
+        made = Spool(tmp_path / "new" / "spool")
+        made.begin_epoch(NOW)
+        (tmp_path / "old").mkdir(mode=0o755)
+        (tmp_path / "old" / FILE_NAME).touch(0o644)
+        old = Spool(tmp_path / "old")
+    finally:
+        os.umask(before)
+    assert rights(made.path.parent) == 0o700
+    assert {rights(path) for path in made.path.parent.iterdir()} == {0o600}
+    assert rights(old.path) == 0o600
+    assert rights(old.path.parent) == 0o755  # not ours to change
+    made.close()
+    old.close()
+
+
+def test_a_second_connection_leaves_the_locks_of_the_first_alone(spool: Spool) -> None:
+    spool.begin_epoch(NOW)
+    Spool(spool.path.parent).close()
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('PRAGMA user_version')"
+    subprocess.run([sys.executable, "-c", look, str(spool.path)], check=True)
+    # The last to close removes the log; it was not the last.
+    assert spool.path.with_name(FILE_NAME + "-wal").exists()
+
+
+def test_a_spool_with_unsent_seconds_is_of_one_node(tmp_path: Path) -> None:
+    claim(tmp_path, "a")
+    claim(tmp_path, "b")  # nothing in it
+    spool = Spool(tmp_path)
+    epoch = spool.begin_epoch(NOW)
+    spool.append(epoch, NOW, [sample(NOW)])
+    claim(tmp_path, "b")
+    with pytest.raises(UsageError, match=r"what node 'b' has not sent yet.*--node-id b"):
+        claim(tmp_path, "a")
+    batch = next_batch(spool, "b", Lane.LIVE, NOW, 120)
+    assert batch is not None
+    with pytest.raises(UsageError):
+        claim(tmp_path, "a")
+    spool.acknowledge(batch)
+    claim(tmp_path, "a")
+    spool.close()
 
 
 def test_damage_met_on_the_way_has_a_name(spool: Spool, tmp_path: Path) -> None:
