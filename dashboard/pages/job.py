@@ -8,10 +8,10 @@ import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboard import format as fmt
 from dashboard.ids import job, shell
 from dashboard.job_model import JobSnapshot
 from dashboard.models import ReadModels
+from dashboard.pages.job_tables import gpu_table, gpus_summary, mark, where, words
 from dashboard.pages.page import (
     Page,
     card,
@@ -19,16 +19,12 @@ from dashboard.pages.page import (
     legend_entry,
     numbers_view,
     only_when_open,
-    state_bar,
-    swatch,
-    table,
     text_table,
     tile,
     tip,
     tip_body,
     version,
 )
-from dashboard.theme import HELP
 from dashboard.views import fleet_band, job_course, waste
 from dashboard.views import job as view
 from dashboard.views.job import JobNumbers
@@ -38,7 +34,6 @@ from dashboard.views.parts import JOBS_PATH, job_of_path
 ROW_PX: Final = 26
 COURSE_PX: Final = (130, 620)
 BAND_PX: Final = 260
-GPUS_SHOWN: Final = 64
 OUTPUTS: Final[dict[str, Output]] = {
     "title": Output(job("title"), "children"),
     "who": Output(job("who"), "children"),
@@ -247,9 +242,9 @@ def render(snapshot: JobSnapshot, scheme: str, seen: dict[str, str]) -> dict[str
             "verdict": text,
             "tiles": [tile(one, job) for one in view.tiles(snapshot, found)],
             "notes": [html.Li(note) for note in todo],
-            "where": _where(found),
-            "gpus": _gpus(found),
-            "gpus_summary": _gpus_summary(found),
+            "where": where(found),
+            "gpus": gpu_table(found),
+            "gpus_summary": gpus_summary(found),
         }
     if seen.get("course") != marks["course"]:
         _render_course(out, snapshot, found, scheme)
@@ -282,17 +277,9 @@ def _render_course(
     out["course_summary"] = job_course.summary(found)
     out["course_caption"] = job_course.caption(course, snapshot)
     out["legend"] = [
-        legend_entry(_mark(state), waste.LABELS[state], text, _help(state))
+        legend_entry(mark(state), waste.LABELS[state], text, words(state))
         for state, text in job_course.legend(found).items()
     ]
-
-
-def _mark(state: str) -> html.Span:
-    return swatch(waste.look_of(state))
-
-
-def _help(state: str) -> str:
-    return waste.HELD_HELP if state == waste.HELD_EMPTY else HELP[waste.look_of(state)]
 
 
 def _render_band(out: dict[str, Any], snapshot: JobSnapshot, scheme: str) -> None:
@@ -311,92 +298,6 @@ def _who(snapshot: JobSnapshot, found: JobNumbers) -> list[Any]:
         html.Span([html.Span(f"{label} ", className="dim"), html.Span(text)], className="fact")
         for label, text in pairs
     ]
-
-
-def _where(found: JobNumbers) -> html.Div:
-    """Return time and energy as two bars of the same parts, and the numbers below."""
-    bars = view.bars(found)
-    total = found.total_kwh
-    time = [(bar.state, bar.share) for bar in bars]
-    energy = [(bar.state, (bar.kwh or 0.0) / total) for bar in bars] if total else []
-    rows = []
-    for bar in bars:
-        share = fmt.share(bar.kwh / total) if total and bar.kwh is not None else fmt.NOTHING
-        mark = [] if bar.state == "unseen" else [_mark(bar.state)]
-        rows.append(
-            [
-                html.Span([*mark, bar.label], className="kind"),
-                fmt.gpu_hours(bar.ms),
-                fmt.share(bar.share),
-                fmt.energy(bar.kwh),
-                share,
-            ]
-        )
-    rows.append(
-        [
-            "All",
-            fmt.gpu_hours(sum(bar.ms for bar in bars)),
-            "",
-            fmt.energy(total),
-            "",
-        ]
-    )
-    columns = ("State", "GPU time", "Share of time", "Energy", "Share of energy")
-    return html.Div(
-        [
-            html.Div("Time", className="caption"),
-            state_bar(time, _spoken(time, bars), large=True),
-            html.Div("Energy", className="caption"),
-            state_bar(energy, _spoken(energy, bars), large=True),
-            table(columns, rows, "Time and energy by state", (1, 2, 3, 4), closing=1),
-        ]
-    )
-
-
-def _spoken(parts: list[tuple[str, float]], bars: list[view.Bar]) -> str:
-    label = {bar.state: bar.label for bar in bars}
-    return ", ".join(f"{label[state]} {fmt.share(share)}" for state, share in parts) or "not known"
-
-
-def _gpus(found: JobNumbers) -> html.Div:
-    rows = []
-    for gpu in found.gpus[:GPUS_SHOWN]:
-        whole = max(gpu.held_ms, gpu.seen_ms) or 1
-        states = [(state, gpu.ms[state] / whole) for state in view.STATES if gpu.ms[state]]
-        words = ", ".join(f"{waste.LABELS[state]} {fmt.share(share)}" for state, share in states)
-        longest = fmt.duration(gpu.longest_idle_s) if gpu.longest_idle_s else fmt.NOTHING
-        rows.append(
-            [
-                html.Span(gpu.name, title=gpu.gpu_uuid),
-                gpu.model,
-                state_bar(states, words or "not observed"),
-                fmt.gpu_hours(gpu.held_ms),
-                fmt.share(gpu.seen_ms / whole),
-                fmt.share(gpu.workless if gpu.seen_ms else None),
-                longest,
-                fmt.energy(gpu.energy_kwh),
-                fmt.power(gpu.mean_w),
-            ]
-        )
-    columns = (
-        "GPU",
-        "Model",
-        "States",
-        "Held",
-        "Coverage",
-        "Without work",
-        "Longest idle run",
-        "Energy",
-        "Mean power",
-    )
-    return table(columns, rows, "GPUs of the job", (3, 4, 5, 6, 7, 8))
-
-
-def _gpus_summary(found: JobNumbers) -> str:
-    text = f"{fmt.plural(len(found.gpus), 'GPU')}, together {fmt.energy(found.total_kwh)}."
-    if len(found.gpus) > GPUS_SHOWN:
-        text += f" The {GPUS_SHOWN} idlest are listed."
-    return text
 
 
 def tooltip(hovered: Any, snapshot: JobSnapshot) -> tuple[bool, Any, Any]:
