@@ -17,17 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-
-import msgspec
 
 from idlewatt.clock import Clock, iso_utc
 from idlewatt.config import Settings
-from idlewatt.errors import AuthError, IdlewattError, QueryError, UnavailableError
-from idlewatt.units import MIB, US_PER_S
+from idlewatt.errors import AuthError, IdlewattError, UnavailableError
+from idlewatt.units import US_PER_S
 from idlewatt.wire import MAX_BODY_BYTES
-from warehouse import answers, metrics
+from warehouse import metrics
 from warehouse.http import (
     AsgiApp,
     HttpError,
@@ -45,8 +42,9 @@ from warehouse.http import (
     json_response,
 )
 from warehouse.ingest import Ingestor, parse_given_up
-from warehouse.queries import find_query, named_queries, run_query
-from warehouse.relations import relation, relations
+from warehouse.queries import named_queries
+from warehouse.query_service import QueryService, Streamed
+from warehouse.relations import relations
 from warehouse.store import Store
 from warehouse.tokens import Tokens
 
@@ -55,22 +53,8 @@ log = logging.getLogger(__name__)
 HealthCheck = Callable[[], "str | None"]
 MetricSource = Callable[[], Iterable[str]]
 
-_MAX_QUERY_BODY: Final = 1 * MIB
-_QUERY_THREADS: Final = 4
-_MAX_WAITING_QUERIES: Final = 32
 _BIG_BODY: Final = 64 << 10
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of POST /api/v1/query."""
-
-    sql: str | None = None
-    name: str | None = None
-    params: dict[str, str | int | float | bool | None] = {}
-    format: str = "json"
-    max_rows: int | None = None
-    timeout_s: float | None = None
 
 
 class Api:
@@ -94,8 +78,7 @@ class Api:
         self._hosts = frozenset(
             name.strip().lower() for name in self._settings.text("server.hosts").split(",")
         ) - {""}
-        self._pool = ThreadPoolExecutor(_QUERY_THREADS, "query")
-        self._queries_waiting = 0
+        self._queries = QueryService(store, ingestor.metrics)
         self._routes = (
             Route("POST", "/api/v1/ingest", self._ingest),
             Route("POST", "/api/v1/query", self._query),
@@ -160,38 +143,12 @@ class Api:
             raise HttpError(401, f"the bearer token {what}; `idlewatt token create NODE` makes one")
         return node_id
 
-    async def _query(self, request: Request) -> Response:
-        body = await request.body(_MAX_QUERY_BODY)
-        try:
-            asked = msgspec.json.decode(body, type=QueryRequest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise QueryError(f"the body is not a query in JSON: {exc}") from exc
-        if asked.format not in answers.FORMATS:
-            raise QueryError(f"format is {asked.format!r}; allowed: {', '.join(answers.FORMATS)}")
-        if self._queries_waiting >= _MAX_WAITING_QUERIES:
-            raise UnavailableError("too many queries wait already", 429, 2)
-        self._queries_waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, self._run_query, asked)
-        finally:
-            self._queries_waiting -= 1
+    async def _query(self, request: Request) -> Response | Streamed:
+        return await self._queries.answer(request)
 
-    def _run_query(self, asked: QueryRequest) -> Response:
-        counts = self._ingestor.metrics
-        try:
-            sql, params = _statement(asked)
-            _check_limits(asked)
-            result = run_query(
-                self._store, sql, params, timeout_s=asked.timeout_s, max_rows=asked.max_rows
-            )
-            response = answers.encode(result, asked.format)
-        except QueryError:
-            counts.add("queries_failed")
-            raise
-        counts.add("queries")
-        counts.query_s.observe(result.elapsed_s)
-        return response
+    def close(self, wait_s: float = 3.0) -> int:
+        """Stop the queries that run; return how many did not end within `wait_s`."""
+        return self._queries.close(wait_s)
 
     async def _list_queries(self, _request: Request) -> Response:
         return json_response(
@@ -251,6 +208,7 @@ class Api:
             for node, ahead_us in sorted(self._ingestor.clocks_ahead().items())
         ]
         problems += self._store.problems
+        problems += [text for text in (self._queries.problem(),) if text]
         problems += [text for check in self._health if (text := check())]
         return {
             "status": "red" if problems else "ok",
@@ -322,27 +280,6 @@ def build_app(  # noqa: PLR0913 - this is where everything meets
     if settings is not store.settings or clock is not store.clock:
         log.info("msg=%r", "the app uses the settings and the clock of its store")
     return Api(store, ingestor, tokens, (routes, health, metrics), fallback)
-
-
-def _statement(asked: QueryRequest) -> tuple[str, dict[str, Any]]:
-    if (asked.sql is None) == (asked.name is None):
-        raise QueryError("give either sql or name")
-    if asked.name is not None:
-        query = find_query(asked.name)
-        if query is not None:
-            return query.sql, query.bind(asked.params)
-        found = relation(asked.name)
-        if asked.params:
-            raise QueryError(f"{found.kind} {found.name} takes no parameters")
-        return found.sql, {}
-    return asked.sql or "", dict(asked.params)
-
-
-def _check_limits(asked: QueryRequest) -> None:
-    if asked.max_rows is not None and asked.max_rows < 1:
-        raise QueryError("max_rows is at least 1")
-    if asked.timeout_s is not None and not 0 < asked.timeout_s < 1e6:
-        raise QueryError("timeout_s is a positive number")
 
 
 def _coroutine(receive: Receive) -> Receive:

@@ -6,7 +6,7 @@ import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from idlewatt import __version__
@@ -119,7 +119,15 @@ class Response:
         await send({"type": "http.response.body", "body": b"" if head else self.body})
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+class Answer(Protocol):
+    """What a handler returns: something that can be sent."""
+
+    async def send(self, send: Send, *, head: bool = False) -> None:
+        """Send it; without its body where `head` is set."""
+        ...
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)

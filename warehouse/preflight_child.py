@@ -8,7 +8,6 @@ never sees the warehouse's file or folder.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import resource
 import signal
@@ -22,7 +21,7 @@ from idlewatt.units import MIB
 from warehouse import schema
 from warehouse.statement import one_sentence
 
-_PR_SET_PDEATHSIG: Final = 1
+_ALONE_S: Final = 60
 _DUCKDB_MIB: Final = 256
 _ADDRESS_MIB: Final = 2048
 _READY: Final = "ready"
@@ -30,8 +29,6 @@ _READY: Final = "ready"
 
 def main() -> None:
     """Plan statements until standard input ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     con = empty_warehouse()
@@ -39,7 +36,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_MIB * MIB, _ADDRESS_MIB * MIB))
     _say(_READY)
     for line in sys.stdin:
+        signal.alarm(_ALONE_S)  # ends a plan without end whose server is gone
         _say(_planned(con, json.loads(line)))
+        signal.alarm(0)
 
 
 def empty_warehouse() -> duckdb.DuckDBPyConnection:

@@ -16,10 +16,13 @@ There is one process and one event loop: nothing can outlive it with the port or
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +34,7 @@ from warehouse.http import is_loopback
 log = logging.getLogger(__name__)
 
 _READY_TRIES = 200
+_STOP_S = 3.0
 
 
 def check_bind(settings: Settings) -> None:
@@ -86,7 +90,28 @@ def serve(
     check_bind(settings)
     bind = settings.text("server.bind")
     port = pick_port(bind, settings.integer("server.port"))
-    asyncio.run(_serve(app, (bind, port), on_ready, stop))
+    try:
+        asyncio.run(_serve(app, (bind, port), on_ready, stop))
+    finally:
+        _end_queries(app)
+
+
+def _end_queries(app: Any) -> None:
+    """Stop the statements that run; where one does not stop, the process will not wait for it."""
+    close = getattr(app, "close", None)
+    left = close() if close is not None else 0
+    if left and threading.current_thread() is threading.main_thread():
+        log.error("queries=%d msg=%r", left, "some queries do not stop; the process leaves them")
+        # Runs after the store is closed: native code that is still at work must not be torn down.
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 async def _serve(
@@ -125,7 +150,9 @@ async def _serve(
         watcher.cancel()
         if not serving.done():
             server.stop()  # type: ignore[no-untyped-call]
-        await serving
+        done, _ = await asyncio.wait({serving}, timeout=_STOP_S)
+        if done:
+            await serving
 
 
 def _catch_signals(loop: asyncio.AbstractEventLoop, ending: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -51,7 +51,6 @@ class Watched:
     accounted: Callable[[], int]
     base_accounted: int
     reason: str = ""
-    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def stopped(self) -> bool:
@@ -96,6 +95,12 @@ class Watchdog:
         finally:
             with self._lock:
                 self._running.remove(item)
+
+    def stop_all(self, reason: str) -> None:
+        """Stop every statement that runs."""
+        with self._lock:
+            for item in self._running:
+                item.reason = item.reason or reason
 
     def _run(self) -> None:
         while True:
