@@ -308,24 +308,16 @@ def bars(found: JobNumbers) -> list[Bar]:
 
 def tiles(snapshot: JobSnapshot, found: JobNumbers) -> list[Tile]:
     """Return the tiles; all from the same snapshot."""
-    price = snapshot.price
-    total, waste = found.total_kwh, found.waste_kwh
-    cost_note = MONEY_HINT
-    if price.per_kwh:
-        no_work = fmt.money(waste, price.per_kwh, price.currency)
-        cost_note = f"{no_work} of it without work"
-    nothing = found.seen_ms == 0
-    idle = None if nothing else (found.kwh[IDLE] if found.energy_seen_ms else None)
-    empty = None if nothing else (found.kwh[HELD_EMPTY] if found.energy_seen_ms else None)
-    runs = f"{fmt.plural(found.idle_runs, 'run')} in all" if found.idle_runs else "none"
-    until = "nothing analysed yet"
-    if snapshot.analysed_us is not None and not nothing:
-        until = f"of {fmt.gpu_hours(max(found.due_ms, found.seen_ms))} due"
+    return [*_energy_tiles(found), _longest_tile(found), *_account_tiles(snapshot, found)]
+
+
+def _energy_tiles(found: JobNumbers) -> list[Tile]:
+    known = found.seen_ms > 0 and found.energy_seen_ms > 0
     return [
         Tile(
             "energy",
             "Energy",
-            fmt.energy(total),
+            fmt.energy(found.total_kwh),
             f"{fmt.gpu_hours(found.seen_ms)} seen",
             "Energy of its GPU boards while the job held them, as far as observed. Hosts, network "
             "and cooling are not in it.",
@@ -333,7 +325,7 @@ def tiles(snapshot: JobSnapshot, found: JobNumbers) -> list[Tile]:
         Tile(
             IDLE,
             LABELS[IDLE],
-            fmt.energy(idle),
+            fmt.energy(found.kwh[IDLE] if known else None),
             "no energy in execution"
             if found.idle_energy_share is None
             else f"{fmt.share(found.idle_energy_share)} of the energy in execution",
@@ -343,24 +335,40 @@ def tiles(snapshot: JobSnapshot, found: JobNumbers) -> list[Tile]:
         Tile(
             HELD_EMPTY,
             LABELS[HELD_EMPTY],
-            fmt.energy(empty),
+            fmt.energy(found.kwh[HELD_EMPTY] if known else None),
             fmt.gpu_hours(found.ms[HELD_EMPTY]) if found.ms[HELD_EMPTY] else "none",
             HELD_HELP,
             Look.DEEP_IDLE,
             held=True,
         ),
-        Tile(
-            "longest",
-            "Longest idle run",
-            fmt.duration(found.longest_idle_s) if found.idle_runs else fmt.NOTHING,
-            runs,
-            "Longest time for which one of its GPUs was execution-idle without a break. A mean "
-            "hides it: many short waits and one long one ask for different things.",
-        ),
+    ]
+
+
+def _longest_tile(found: JobNumbers) -> Tile:
+    return Tile(
+        "longest",
+        "Longest idle run",
+        fmt.duration(found.longest_idle_s) if found.idle_runs else fmt.NOTHING,
+        f"{fmt.plural(found.idle_runs, 'run')} in all" if found.idle_runs else "none",
+        "Longest time for which one of its GPUs was execution-idle without a break. A mean "
+        "hides it: many short waits and one long one ask for different things.",
+    )
+
+
+def _account_tiles(snapshot: JobSnapshot, found: JobNumbers) -> list[Tile]:
+    price, nothing = snapshot.price, found.seen_ms == 0
+    cost_note = MONEY_HINT
+    if price.per_kwh:
+        no_work = fmt.money(found.waste_kwh, price.per_kwh, price.currency)
+        cost_note = f"{no_work} of it without work"
+    until = "nothing analysed yet"
+    if snapshot.analysed_us is not None and not nothing:
+        until = f"of {fmt.gpu_hours(max(found.due_ms, found.seen_ms))} due"
+    return [
         Tile(
             "cost",
             "Cost",
-            fmt.money(total, price.per_kwh, price.currency),
+            fmt.money(found.total_kwh, price.per_kwh, price.currency),
             cost_note,
             "Energy times the price of a kilowatt hour (setting report.price_per_kwh).",
         ),
