@@ -6,7 +6,13 @@
 CREATE OR REPLACE MACRO expected_hours(since_utc, until_utc) AS TABLE
 WITH period AS (
     SELECT
-        greatest(since_utc, (SELECT min(device_span.from_utc) FROM device_span)) AS first_utc,
+        greatest(
+            since_utc,
+            least(
+                (SELECT min(hour_change.hour_utc) FROM hour_change),
+                (SELECT min(device_history.valid_from_utc) FROM device_history)
+            )
+        ) AS first_utc,
         until_utc AS end_utc
 ),
 

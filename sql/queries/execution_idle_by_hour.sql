@@ -5,7 +5,7 @@
 -- param: from_utc TIMESTAMP = NULL | first UTC hour counted; NULL is 23 before the current one
 -- param: to_utc TIMESTAMP = NULL | first UTC hour not counted; NULL is open
 SELECT
-    CAST(t.subject AS TIMESTAMP) AS hour_utc,
+    t.hour_utc,
     coalesce(t.gpus, 0) AS gpus,
     round(coalesce(t.execution_idle_ms, 0) / 3.6e6, 4) AS execution_idle_h,
     coalesce(t.execution_idle_ms, 0)
@@ -16,4 +16,4 @@ SELECT
     t.energy_obs_ms / nullif(t.obs_ms, 0) AS energy_coverage,
     t.obs_ms / nullif(t.expected_ms, 0) AS coverage
 FROM state_totals('hour', window_from($from_utc), window_to($to_utc)) AS t
-ORDER BY hour_utc;
+ORDER BY t.hour_utc;

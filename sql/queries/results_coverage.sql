@@ -17,7 +17,7 @@ WITH wanted AS (
 )
 
 SELECT
-    coalesce(wanted.hour_utc, CAST(t.subject AS TIMESTAMP)) AS hour_utc,
+    coalesce(wanted.hour_utc, t.hour_utc) AS hour_utc,
     coalesce(t.gpus, 0) AS gpus,
     coalesce(wanted.rows, 0) AS samples,
     coalesce(classified.samples, 0) AS samples_classified,
@@ -28,7 +28,7 @@ SELECT
     r.finished_utc
 FROM wanted
 FULL JOIN state_totals('hour', window_from($from_utc), window_to($to_utc)) AS t
-    ON wanted.hour_utc = CAST(t.subject AS TIMESTAMP)
+    ON wanted.hour_utc = t.hour_utc
 LEFT JOIN (
     SELECT
         hour_utc,

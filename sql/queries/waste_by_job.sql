@@ -18,7 +18,7 @@ SELECT
     t.execution_idle_uj::DOUBLE / 3.6e12 AS execution_idle_kwh,
     t.energy_uj::DOUBLE / 3.6e12 AS energy_kwh,
     t.execution_idle_uj::DOUBLE / nullif(t.execution_uj::DOUBLE, 0) AS energy_share,
-    t.longest_idle_ms / 1e3 AS longest_run_s,
+    longest.longest_idle_ms / 1e3 AS longest_run_s,
     t.energy_obs_ms / coalesce(t.expected_ms, t.obs_ms) AS coverage,
     t.obs_ms / t.expected_ms AS observed_coverage,
     t.energy_obs_ms / t.obs_ms AS energy_coverage,
@@ -26,6 +26,9 @@ SELECT
     sum(t.execution_idle_ms) OVER () / 3.6e6 AS all_execution_idle_h,
     (sum(t.execution_idle_uj) OVER ())::DOUBLE / 3.6e12 AS all_execution_idle_kwh
 FROM state_totals('job', window_from($from_utc), window_to($to_utc)) AS t
+LEFT JOIN longest_runs('job', window_from($from_utc), window_to($to_utc)) AS longest
+    ON t.subject IS NOT DISTINCT FROM longest.subject
+    AND t.part IS NOT DISTINCT FROM longest.part
 LEFT JOIN job ON t.subject = job.job_key
 WHERE t.execution_idle_ms > 0
 ORDER BY execution_idle_kwh DESC NULLS LAST, t.subject

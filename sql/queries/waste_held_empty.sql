@@ -16,7 +16,7 @@ SELECT
     t.deep_idle_ms / 3.6e6 AS held_empty_h,
     t.deep_idle_uj::DOUBLE / 3.6e12 AS held_empty_kwh,
     t.deep_idle_ms / t.obs_ms AS time_share,
-    t.longest_empty_ms / 1e3 AS longest_run_s,
+    longest.longest_empty_ms / 1e3 AS longest_run_s,
     t.empty_energy_obs_ms / t.deep_idle_ms AS coverage,
     t.obs_ms / t.expected_ms AS observed_coverage,
     t.empty_energy_obs_ms / t.deep_idle_ms AS energy_coverage,
@@ -24,6 +24,9 @@ SELECT
     sum(t.deep_idle_ms) OVER () / 3.6e6 AS all_held_empty_h,
     (sum(t.deep_idle_uj) OVER ())::DOUBLE / 3.6e12 AS all_held_empty_kwh
 FROM state_totals('job', window_from($from_utc), window_to($to_utc)) AS t
+LEFT JOIN longest_runs('job', window_from($from_utc), window_to($to_utc)) AS longest
+    ON t.subject IS NOT DISTINCT FROM longest.subject
+    AND t.part IS NOT DISTINCT FROM longest.part
 LEFT JOIN job ON t.subject = job.job_key
 WHERE t.subject IS NOT NULL AND t.deep_idle_ms > 0
 ORDER BY held_empty_kwh DESC NULLS LAST, held_empty_h DESC, t.subject

@@ -39,6 +39,8 @@ FROM_SQL = (
     "macros/expected_time",
     "macros/expected_hours",
     "macros/held_time",
+    "macros/state_subjects",
+    "macros/longest_runs",
     "macros/state_totals",
 )
 AS_OF = "2026-05-04 12:34:56"
