@@ -75,6 +75,18 @@ class _Batch:
     kind: CodeArray
     first: IntArray
 
+    def copied(self) -> _Batch:
+        """Return the same, apart from the Arrow batch, all of whose columns it kept in memory."""
+        rows = self.rows
+        own = Rows(
+            rows.gpu,
+            rows.ts_us.copy(),
+            rows.obs_ms.copy(),
+            rows.energy_uj.copy(),
+            rows.energy_source.copy(),
+        )
+        return _Batch(own, self.kind, self.first)
+
     def sorted_after(self, before: _Batch | None) -> bool:
         """Return True where the rows are in the order (gpu, ts) and follow an earlier batch."""
         gpu, ts_us, first = self.rows.gpu, self.rows.ts_us, self.first
@@ -157,7 +169,7 @@ class HourReader:
             elif not keep:
                 break
             if keep:
-                kept.append(batch)
+                kept.append(batch.copied())
         if not ordered and not keep:
             return self._range(period, gpus, held, keep=True)
         runs = join(concat(parts), self.cuts_us) if ordered else runs_of(_sorted(kept))
