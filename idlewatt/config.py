@@ -134,6 +134,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "server.analyst_every_s", int, 300, "s", "analyst.duckdb is renewed so often", minimum=1
     ),
+    Setting(
+        "server.gpu_move_s",
+        int,
+        300,
+        "s",
+        "a GPU that its node has not sent for so long may come from another node",
+        minimum=0,
+    ),
     Setting("server.memory_mib", int, 2048, "MiB", "memory limit of the database", minimum=64),
     Setting(
         "server.temp_mib",

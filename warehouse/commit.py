@@ -17,7 +17,7 @@ from idlewatt.clock import us_from_utc
 from idlewatt.columns import GPU_SAMPLE, TABLES, Kind
 from idlewatt.errors import SequenceError, WireError
 from idlewatt.model import Lane
-from idlewatt.units import US_PER_S
+from idlewatt.units import US_PER_MS, US_PER_S
 from idlewatt.wire import Batch, Table, encode_batch, rows_from_table
 from warehouse import columnar
 from warehouse.dimensions import (
@@ -29,6 +29,7 @@ from warehouse.dimensions import (
 )
 from warehouse.given_up import Lost, gap_row
 from warehouse.layout import naive
+from warehouse.owners import Owners
 from warehouse.queries import load
 from warehouse.schema import rows_of
 from warehouse.store import Store
@@ -40,10 +41,18 @@ LaneKey = tuple[str, int, str]
 GivenUp = tuple[int, int] | None
 
 MIN_TS_US: Final = 1_420_070_400 * US_PER_S  # 2015
+MAX_EPOCH_AHEAD_US: Final = 86_400 * US_PER_S
 MAX_AHEAD_US: Final = 300 * US_PER_S
 _AHEAD_US: Final = 5 * US_PER_S  # clocks that differ by less are not worth a word
 _ACTIVE_US: Final = 60 * US_PER_S
 _MAX_NAME: Final = 128
+FOREIGN: Final = "foreign_gpu"
+# Tables that speak of a GPU without naming its node, or may name any GPU; and their time.
+_OWNED_FROM: Final = {
+    "device": "valid_from_utc",
+    "device_capability": "valid_from_utc",
+    "allocation": "start_utc",
+}
 
 
 @dataclass(slots=True)
@@ -84,6 +93,8 @@ class Committer:
     def __init__(self, con: duckdb.DuckDBPyConnection, store: Store) -> None:
         self._store = store
         self._unique = Unique(store.layout)
+        move_s = store.settings.integer("server.gpu_move_s")
+        self._owners = Owners(con, store.clock.now_us(), move_s)
         self._seqs: dict[LaneKey, int] = {}
         self._newest_by_lane: dict[LaneKey, int] = {}
         for node, epoch, lane, seq, stamp in rows_of(
@@ -103,11 +114,20 @@ class Committer:
         self._pending = _Work()
 
     def check_rows(self, batch: Batch) -> None:
-        """Refuse rows of another node than the batch's; safe on any thread.
+        """Refuse rows of another node or epoch than the batch's; safe on any thread.
 
         Raises:
-            WireError: there are some.
+            WireError: there are some, or the epoch lies in the future.
         """
+        header = batch.header
+        if header.epoch * US_PER_MS > self._store.clock.now_us() + MAX_EPOCH_AHEAD_US:
+            raise WireError(
+                f"epoch {header.epoch} lies more than a day in the future; set the node's clock"
+            )
+        samples = batch.tables.get("gpu_sample")
+        epochs = columnar.values_i64("epoch", [] if samples is None else [samples])
+        if (epochs != header.epoch).any():
+            raise WireError(f"gpu_sample holds rows of another epoch than {header.epoch}")
         for name, table in batch.tables.items():
             column = table.columns.get("node_id")
             if name not in TABLES or column is None or not table.rows:
@@ -138,6 +158,7 @@ class Committer:
     ) -> list[Outcome]:
         """Store what is new in `group` and return what became of each batch."""
         work = _Work()
+        self._owners.begin()
         outcomes = [self._admit(work, batch, given_up) for batch, given_up in group]
         now_us = self._store.clock.now_us()
         self._store_samples(con, work, now_us)
@@ -147,6 +168,7 @@ class Committer:
         for dimension in DIMENSIONS:
             store_rows(con, self._store.layout, dimension, work.rows.get(dimension.wire, []))
         self._store_odd(con, work)
+        self._owners.store(con, now_us)
         if work.seqs:
             self._store_cursors(con, work, now_us)
         self._pending = work
@@ -155,6 +177,7 @@ class Committer:
     def committed(self) -> None:
         """Take over what the last transaction changed; call after its commit."""
         work, self._pending = self._pending, _Work()
+        self._owners.committed()
         self._seqs.update(work.seqs)
         now_us = self._store.clock.now_us()
         for node, _, _ in work.seqs:
@@ -213,14 +236,29 @@ class Committer:
             work.sample_outcomes.append(outcome)
             return
         good, bad = split_impossible(spec, rows_from_table(spec, table))
+        refused = [(row, "impossible time") for row in bad]
+        good, foreign = self._split_foreign(batch.header.node_id, name, good)
+        refused += [(row, FOREIGN) for row in foreign]
         work.rows.setdefault(name, []).extend(good)
         names = [column.name for column in spec]
-        for row in bad:
-            self._quarantine(
-                work, batch, name, "impossible time", dict(zip(names, row, strict=True))
-            )
+        for row, reason in refused:
+            self._quarantine(work, batch, name, reason, dict(zip(names, row, strict=True)))
         outcome.rows += len(good)
-        outcome.quarantined += len(bad)
+        outcome.quarantined += len(refused)
+
+    def _split_foreign(self, node: str, name: str, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+        """Return the rows that the node may write, and those of GPUs of another node."""
+        at = _OWNED_FROM.get(name)
+        if at is None:
+            return rows, []
+        names = [column.name for column in TABLES[name]]
+        gpu_at, time_at = names.index("gpu_uuid"), names.index(at)
+        now_us = self._store.clock.now_us()
+        split: tuple[list[Row], list[Row]] = ([], [])
+        for row in rows:
+            fine = self._owners.may_write(node, row[gpu_at], row[time_at], now_us)
+            split[not fine].append(row)
+        return split
 
     def _set_aside(
         self, work: _Work, batch: Batch, name: str, table: Table, strange: Iterable[str]
@@ -288,7 +326,8 @@ class Committer:
         late = stamps > now_us + MAX_AHEAD_US
         early = stamps < MIN_TS_US
         named = self._well_named(work.samples)
-        good: columnar.BoolArray = ~late & ~early & named
+        own = self._own(work.samples, stamps, now_us)
+        good: columnar.BoolArray = ~late & ~early & named & own
         if good.all():
             return good
         owners = np.repeat(np.arange(len(work.samples)), [t.rows for _, t in work.samples])
@@ -300,6 +339,8 @@ class Committer:
                 else "ts_utc lies before 2015"
                 if early[row]
                 else "gpu_uuid is not a printable name"
+                if not named[row]
+                else FOREIGN
             )
             plain = samples.select([n for n in samples.column_names if n not in spec_ts])
             values = {"ts_utc_us": int(stamps[row]), **plain.slice(int(row), 1).to_pylist()[0]}
@@ -313,6 +354,24 @@ class Committer:
             fine = np.array([_printable(word) for word in data.words], bool)
             parts.append(fine[np.frombuffer(data.data, "<u2")])
         return np.concatenate(parts)
+
+    def _own(
+        self, samples: Iterable[tuple[Batch, Table]], stamps: columnar.IntArray, now_us: int
+    ) -> columnar.BoolArray:
+        """Return which rows are of GPUs that their sender may write."""
+        own = np.ones(len(stamps), bool)
+        begin = 0
+        for batch, table in samples:
+            part = slice(begin, begin + table.rows)
+            begin += table.rows
+            data = table.columns["gpu_uuid"]
+            codes = np.frombuffer(data.data, "<u2")
+            mine = self._owners.allowed(
+                batch.header.node_id, data.words, (codes, stamps[part]), now_us
+            )
+            if mine is not None:
+                own[part] = mine
+        return own
 
     def _lost(self, work: _Work, batch: Batch, seqs: tuple[int, int]) -> Lost:
         """Return what is known of batches that were declared lost before `batch`."""

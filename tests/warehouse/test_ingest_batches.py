@@ -239,7 +239,9 @@ def test_live_batches_are_committed_before_history(bench, kit):
     first = bench.ingestor.submit(kit.batch(1, [kit.sample(0, "F", node="n9")], node="n9"))
     futures = []
     for number in range(5):
-        rows = [kit.sample(s, f"G{g}", node=f"b{number}") for g in range(6) for s in range(3000)]
+        rows = [
+            kit.sample(s, f"G{number}{g}", node=f"b{number}") for g in range(6) for s in range(3000)
+        ]
         body = kit.batch(1, rows, node=f"b{number}", lane="backfill")
         futures.append((f"b{number}", bench.ingestor.submit(body)))
     futures.append(("live", bench.ingestor.submit(kit.batch(1, [kit.sample(9000, "L")]))))

@@ -135,7 +135,7 @@ def test_segment_that_comes_back_after_its_rows_arrived_anew_stays_out(bench, ki
     bench.close()
     file.rename(file.with_suffix(".away"))
     bench.open()
-    bench.send(kit.batch(1, [kit.sample(1), kit.sample(2)], epoch=2))
+    bench.send(kit.batch(1, [kit.sample(at, epoch=2) for at in (1, 2)], epoch=2))
     bench.close()
     file.with_suffix(".away").rename(file)
     bench.open()
