@@ -48,7 +48,8 @@ class Plan:
     root: Path
     port: int
     tokens: dict[str, str]
-    verbose: bool
+    common: tuple[str, ...]
+    settings: Settings
 
     @property
     def url(self) -> str:
@@ -65,7 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add flags."""
     parser.add_argument("--nodes", type=int, default=4, help="nodes (default 4)")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs a node (default 8)")
-    parser.add_argument("--hours", type=int, default=24, help="hours of history (default 24)")
+    parser.add_argument(
+        "--hours", type=int, default=24, help="hours of history (default 24; 0: only what is live)"
+    )
     parser.add_argument("--seed", type=int, default=7, help="chooses jobs and noise (default 7)")
     parser.add_argument("--port", type=int, help="port (setting server.port, 8050)")
     parser.add_argument(
@@ -79,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  idlewatt demo\n"
         "  idlewatt demo --nodes 16 --hours 6 --port 9000\n"
         "  idlewatt demo --data-dir ./kept   # later: idlewatt serve --data-dir ./kept/data\n"
+        "  idlewatt demo --hours 0 --set server.min_free_mib=64\n"
         "\n"
+        "--config and --set reach server and agents; port, folders and tokens are the demo's own.\n"
         "No GPU is needed and none is touched. Ctrl-C ends it and leaves nothing behind."
     )
     parser.set_defaults(flag_settings={"port": "server.port"})
@@ -91,10 +96,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     port = pick_port("127.0.0.1", settings.integer("server.port"))
     begun = time.monotonic()
     with _folder(args.data_dir) as root:
-        plan = _plan(args, root, port)
+        plan = _plan(args, settings, root, port)
         children = Children(root / "logs")
         try:
-            return _run(plan, children, args.exit_when_complete, begun)
+            return _run(plan, children, args, begun)
         finally:
             output.say("stopping …", err=True)
             children.stop()
@@ -107,33 +112,43 @@ def _interrupt(*_: Any) -> None:
 @contextlib.contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
     """Yield the demo's folder; a temporary one is removed at the end."""
-    root = Path(tempfile.mkdtemp(prefix="idlewatt-demo-")) if kept is None else kept.resolve()
-    if kept is not None and (root / "data").exists():
+    if kept is not None and (kept / "data").exists():
         raise UsageError(
             f"{kept} already holds a demo: choose another folder, or look at it with "
             f"`idlewatt serve --data-dir {kept / 'data'}`"
         )
     try:
-        (root / "logs").mkdir(parents=True, exist_ok=True)
+        root = Path(tempfile.mkdtemp(prefix="idlewatt-demo-")) if kept is None else kept.resolve()
+        for name in ("logs", "data"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise UsageError(
+            f"the demo's folder cannot be made: {exc.strerror} ({exc.filename}); give --data-dir"
+        ) from exc
+    try:
         yield root
     finally:
         if kept is None:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _plan(args: argparse.Namespace, root: Path, port: int) -> Plan:
+def _plan(args: argparse.Namespace, settings: Settings, root: Path, port: int) -> Plan:
     if min(args.nodes, args.gpus) < 1 or args.hours < 0:
         raise UsageError("a demo needs at least one node with one GPU, and hours >= 0")
     now_us = SystemClock().now_us()
     origin_us = now_us - now_us % US_PER_HOUR - max(args.hours, 1) * US_PER_HOUR
     spec = ClusterSpec(args.seed, args.nodes, args.gpus, origin_us)
-    (root / "data").mkdir(exist_ok=True)
     made = Tokens(root / "data" / "tokens.toml")
     tokens = {name: made.create(name) for name in map(node_id, range(args.nodes))}
-    return Plan(spec, root, port, tokens, args.verbose)
+    common = ["--verbose"] if args.verbose else []
+    if args.config:
+        common += ["--config", str(args.config)]
+    for pair in args.set:
+        common += ["--set", pair]
+    return Plan(spec, root, port, tokens, tuple(common), settings)
 
 
-def _run(plan: Plan, children: Children, exit_when_complete: bool, begun: float) -> int:
+def _run(plan: Plan, children: Children, args: argparse.Namespace, begun: float) -> int:
     client = Client(plan.url, 30.0)
     _start(plan, children)
     ends = _wait_live(plan, children, client)
@@ -143,11 +158,14 @@ def _run(plan: Plan, children: Children, exit_when_complete: bool, begun: float)
     for question in QUESTIONS:
         output.say(f"  {_as_typed(question, plan)}")
     output.say()
-    rows = _ship_history(plan, children, ends)
-    _wait_analysed(plan, children, client)
-    took_s = time.monotonic() - begun
-    output.say(f"history complete after {took_s:.0f} s: {rows:,} samples; Ctrl-C ends the demo")
-    while not exit_when_complete:
+    if args.hours:
+        rows = _ship_history(plan, children, ends)
+        _wait_analysed(plan, children, client)
+        took_s = time.monotonic() - begun
+        output.say(f"history complete after {took_s:.0f} s: {rows:,} samples; Ctrl-C ends the demo")
+    else:
+        output.say("no history, only what is live; Ctrl-C ends the demo")
+    while not args.exit_when_complete:
         _check(children)
         time.sleep(0.5)
     return 0
@@ -168,14 +186,14 @@ def _start(plan: Plan, children: Children) -> None:
         (plan.root / f"{name}.token").touch(0o600)
         (plan.root / f"{name}.token").write_text(token)
     idlewatt = [sys.executable, "-m", "idlewatt"]
-    verbose = ["--verbose"] if plan.verbose else []
+    quicker = {"analysis.every_s": 3, "server.analyst_every_s": 60}  # where nobody says otherwise
     server = {
+        **{name: value for name, value in quicker.items() if _is_default(plan.settings, name)},
         "server.port": plan.port,
         "server.data_dir": plan.data_dir,
-        "analysis.every_s": 3,
-        "server.analyst_every_s": 60,
+        "server.tokens_file": "",
     }
-    children.start("server", [*idlewatt, "serve", *verbose, *_sets(server)])
+    children.start("server", [*idlewatt, "serve", *plan.common, *_sets(server)])
     for index in range(plan.spec.nodes):
         name = node_id(index)
         agent = {
@@ -189,7 +207,11 @@ def _start(plan: Plan, children: Children) -> None:
             "agent.driver": "sim",
         }
         sim = ["--sim", json.dumps(asdict(plan.spec)), "--sim-node", str(index)]
-        children.start(f"agent-{name}", [*idlewatt, "agent", *verbose, *sim, *_sets(agent)])
+        children.start(f"agent-{name}", [*idlewatt, "agent", *plan.common, *sim, *_sets(agent)])
+
+
+def _is_default(settings: Settings, name: str) -> bool:
+    return settings.origins.get(name) == "default"
 
 
 def _sets(values: dict[str, Any]) -> list[str]:

@@ -71,6 +71,45 @@ def alive(demo: Process) -> bool:
     return demo.child is not None and demo.child.poll() is None
 
 
+def test_a_demo_without_history_takes_the_callers_settings(tmp_path: Path) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text("[server]\nstale_s = 47\ntokens_file = 'other.toml'\nport = 1\n")
+    demo, server = start(
+        tmp_path,
+        *("--nodes", "1", "--gpus", "2", "--hours", "0", "--data-dir", str(tmp_path / "kept")),
+        *(
+            "--config",
+            str(config),
+            "--set",
+            "server.min_free_mib=33",
+            "--set",
+            "analysis.every_s=2",
+        ),
+        *("--set", "server.data_dir=elsewhere", "--set", "agent.cluster=other"),
+    )
+    try:
+        wait_until(lambda: "no history" in demo.output() or not alive(demo), 60, "live")
+        wait_until(
+            lambda: server.sql("SELECT count(*) AS n FROM gpu_sample")[0]["n"] >= 4, 20, "rows"
+        )
+        known = server.sql(
+            "SELECT count(DISTINCT epoch) AS epochs,"
+            " date_diff('second', min(ts_utc), max(ts_utc)) AS span_s FROM gpu_sample"
+        )[0]
+        assert known["epochs"] == 1  # the live agent's
+        assert known["span_s"] < 60
+        words = psutil.Process(demo.pid).children()[0].cmdline()
+        given = [pair.split("=", 1) for pair in words if "=" in pair]
+        last = dict(given)
+        assert last["server.min_free_mib"] == "33"
+        assert last["analysis.every_s"] == "2"
+        assert last["server.port"] == str(server.port)
+        assert last["server.data_dir"] == str(tmp_path / "kept" / "data")
+        assert "history complete" not in demo.output()
+    finally:
+        demo.end()
+
+
 def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
     demo, _ = start(tmp_path, "--nodes", "1", "--gpus", "1", "--hours", "1")
     try:
@@ -87,13 +126,18 @@ def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
     [
         (["--nodes", "0"], "at least one node"),
         (["--data-dir", "kept"], "already holds a demo"),
+        (["--data-dir", "file/demo"], "the demo's folder cannot be made: Not a directory"),
+        (["--data-dir", "/proc/demo"], "the demo's folder cannot be made: "),
+        (["--set", "server.min_fre_mib=1"], "did you mean 'server.min_free_mib'"),
     ],
 )
 def test_impossible_demos_are_one_sentence(tmp_path: Path, flags: list[str], words: str) -> None:
     (tmp_path / "kept" / "data").mkdir(parents=True)
+    (tmp_path / "file").touch()
     words_in = [*IDLEWATT, "demo", "--port", str(free_port()), *flags]
     demo = Process(words_in, tmp_path / "demo.log", cwd=tmp_path).start()
     assert demo.child is not None
     assert demo.child.wait(30) == 2
     assert words in demo.output()
+    assert demo.output().count("\n") == 1
     assert "Traceback" not in demo.output()
