@@ -567,6 +567,42 @@ def test_headers_of_a_post_and_keep_alive(server: Server, tmp_path: Path) -> Non
 
 
 @pytest.mark.integration
+def test_a_kept_connection_that_dies_after_the_commit_doubles_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    connection = Connection(server.url, lambda: "secret", 5)
+    node, live = lane(tmp_path, connection)
+    node.tick()
+    live.step()
+    server.faults = ["after"]
+    node.tick()
+    live.step()
+    assert len(server.seen) == 3  # the second batch went twice, the other time by a new connection
+    assert server.ledger.last[node.epoch, "live"] == 2
+    assert server.ledger.rows == node.written
+    assert (node.spool.backlog().batches, live.sent) == (0, 2)
+    node.spool.close()
+    connection.close()
+
+
+@pytest.mark.integration
+def test_a_fresh_connection_that_dies_is_not_tried_again_at_once(
+    server: Server, tmp_path: Path
+) -> None:
+    connection = Connection(server.url, lambda: "secret", 5)
+    node, live = lane(tmp_path, connection)
+    server.faults = ["after", "before"]
+    node.tick()
+    for sent in (0, 0, 1):
+        live.step()
+        assert live.sent == sent
+    assert len(server.seen) == 3
+    assert server.ledger.rows == node.written
+    node.spool.close()
+    connection.close()
+
+
+@pytest.mark.integration
 def test_post_batch_gives_the_answer(server: Server) -> None:
     server.reply = (409, {"error": "3 is expected", "expected": 3}, {})
     answer = post_batch(server.url, "t", b"body", given_up=(1, 2))
