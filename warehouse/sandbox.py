@@ -65,15 +65,19 @@ def run_sandboxed(
     PREFLIGHT.check(sql, params, settings.number("query.plan_s"))
     started = time.monotonic()
     limit_bytes = settings.integer("query.memory_mib") * MIB
+    ceiling = settings.integer("server.memory_mib") * MIB + 2 * limit_bytes
     with (
         store.snapshot() as cursor,
         contextlib.closing(store.cursor()) as meter,
-        WATCHDOG.watch(cursor, timeout_s, limit_bytes, lambda: _accounted(meter)) as watched,
+        WATCHDOG.watch(
+            cursor, timeout_s, limit_bytes, lambda: _accounted(meter), ceiling
+        ) as watched,
     ):
         try:
             table, truncated = _fetch(cursor, sql, params, max_rows, watched)
         except (duckdb.Error, pa.ArrowException, ValueError, MemoryError) as exc:
-            raise QueryError(watched.reason or one_sentence(exc)) from exc
+            text = one_sentence(exc).replace(f"{store.data_dir}/", "")
+            raise QueryError(watched.reason or text) from exc
     return QueryResult(table, truncated, time.monotonic() - started)
 
 
