@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -59,6 +60,7 @@ class Layout:
         live: live tables by name.
         segments: usable segments by path.
         last_write_us: when each live table last took rows, as far as this process saw.
+        news: segments left out in this transaction, one sentence each.
 
     Methods that take a connection run on the writer thread, inside its transaction. The store
     calls `finish` before it commits and `load` after it rolled back.
@@ -69,6 +71,7 @@ class Layout:
         self.live: dict[str, LiveTable] = {}
         self.segments: dict[str, Segment] = {}
         self.last_write_us: dict[str, int] = {}
+        self.news: list[str] = []
         self._change_seq = 0
         self._dirty = False
 
@@ -86,6 +89,7 @@ class Layout:
         }
         newest = rows_of(con, "SELECT coalesce(max(change_seq), 0) FROM hour_change")
         self._change_seq = int(newest[0][0])
+        self.news = []
         self._dirty = False
 
     def live_names(self) -> list[str]:
@@ -168,6 +172,25 @@ class Layout:
         del self.segments[path]
         self._dirty = True
 
+    def leave_out_broken(
+        self, con: duckdb.DuckDBPyConnection, named: Collection[str] = ()
+    ) -> list[str]:
+        """Leave out segments whose file is gone or of another size; return their paths.
+
+        The files `named` are also read and compared with their checksum.
+        """
+        broken = []
+        for segment in list(self.segments.values()):
+            file = self.root / segment.path
+            problem = _problem(file, segment.size_bytes)
+            if problem is None and segment.path in named:
+                problem = content_problem(digest_of(file), segment.sha256)
+            if problem is not None:
+                self.leave_out(con, segment.path, problem)
+                self.news.append(left_out(segment.path, problem))
+                broken.append(segment.path)
+        return broken
+
     def next_change(self) -> int:
         """Return the next number of the counter behind `hour_change`."""
         self._change_seq += 1
@@ -176,6 +199,7 @@ class Layout:
     def finish(self, con: duckdb.DuckDBPyConnection) -> None:
         """Write the view anew where tables or segments changed; call before COMMIT."""
         if self._dirty:
+            self.leave_out_broken(con)
             schema.create_sample_view(con, self.live_names(), self.segment_paths())
             self._dirty = False
 

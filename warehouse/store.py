@@ -46,6 +46,9 @@ TEMP_FOLDER: Final = "tmp"
 FOLDER_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 CHECKPOINT_THRESHOLD: Final = "64MB"
+# What DuckDB raises over a file that is gone or damaged, and how it names the file.
+_FILE_ERRORS: Final = (duckdb.IOException, duckdb.InvalidInputException)
+_SEGMENT: Final = re.compile(r"day=[0-9-]{10}/hour=[0-9]{2}/[A-Za-z0-9_-]+\.parquet")
 
 
 class Store:
@@ -121,7 +124,7 @@ class Store:
             self.problems += verify_segments(con, self.layout.root)
             self.layout.load(con)
             self._adopt(con)
-            schema.create_views(con, self.layout.live_names(), self.layout.segment_paths())
+            self._create_views(con)
             quoted = str(segments).replace("'", "''")
             con.execute(f"SET GLOBAL allowed_directories = ['{quoted}']")
             con.execute("SET GLOBAL enable_external_access = false")
@@ -145,6 +148,21 @@ class Store:
             raise
         adopted.settle(self.data_dir / QUARANTINE)
         self.problems += adopted.problems
+
+    def _create_views(self, con: Connection) -> None:
+        """Make all views, without the segments whose files cannot be read any more."""
+        layout = self.layout
+        while True:
+            try:
+                schema.create_views(con, layout.live_names(), layout.segment_paths())
+                break
+            except _FILE_ERRORS as exc:
+                # An error that names no file may be over any of them.
+                named = _SEGMENT.findall(str(exc)) or layout.segments
+                if not layout.leave_out_broken(con, named):
+                    raise
+        self.problems += layout.news
+        layout.news = []
 
     def write(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn(con)` on the writer thread in its own transaction and return its result.
@@ -191,11 +209,9 @@ class Store:
     def _suspect(self, exc: Exception) -> None:
         """Have segments checked where reading one failed."""
         cause = exc if isinstance(exc, duckdb.Error) else exc.__cause__
-        if not isinstance(cause, (duckdb.IOException, duckdb.InvalidInputException)):
+        if not isinstance(cause, _FILE_ERRORS):
             return
-        named = re.search(r"day=[0-9-]{10}/hour=[0-9]{2}/[a-z0-9-]+\.parquet", str(cause))
-        if named:
-            self._suspects.add(named.group())
+        self._suspects.update(_SEGMENT.findall(str(cause)))
         self.suspicion.set()
 
     def cursor(self) -> Connection:
@@ -226,7 +242,7 @@ class Store:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                result = self._transaction(con, fn)
+                result = self._attempt(con, fn)
             except BaseException as exc:
                 self._note_fatal(exc)
                 future.set_exception(exc)
@@ -249,6 +265,16 @@ class Store:
             )
             log.critical("msg=%r", self.problems[-1])
 
+    def _attempt(self, con: Connection, fn: Callable[[Connection], T]) -> T:
+        """Run a transaction; once more where it failed over a segment that is left out now."""
+        try:
+            return self._transaction(con, fn)
+        except _FILE_ERRORS as exc:
+            named = _SEGMENT.findall(str(exc))
+            if not self._transaction(con, lambda con: self.layout.leave_out_broken(con, named)):
+                raise
+        return self._transaction(con, fn)
+
     def _transaction(self, con: Connection, fn: Callable[[Connection], T]) -> T:
         con.execute("BEGIN")
         try:
@@ -258,7 +284,15 @@ class Store:
         except BaseException:
             self._roll_back(con)
             raise
+        self._tell_news()
         return result
+
+    def _tell_news(self) -> None:
+        """Report the segments that the last transaction left out."""
+        for text in self.layout.news:
+            self.problems.append(text)
+            log.error("msg=%r", text)
+        self.layout.news = []
 
     def _roll_back(self, con: Connection) -> None:
         try:
