@@ -235,7 +235,7 @@ def test_it_works_without_a_server_and_only_once_on_a_spool(
 def test_a_hang_up_ends_nothing_and_another_node_may_not_take_the_spool(
     start: Callable[..., Agent], tmp_path: Path
 ) -> None:
-    agent = start()
+    agent = start("--server", "")
     poller = agent.poller()
     folder = tmp_path / "spool"
     until(lambda: (folder / FILE_NAME).exists() and backlog(folder).ticks >= 1)
@@ -246,7 +246,7 @@ def test_a_hang_up_ends_nothing_and_another_node_may_not_take_the_spool(
     assert poller.is_running()
     code, said = agent.end()
     assert (code, said) == (0, "")
-    other = start("--node-id", "m")
+    other = start("--server", "", "--node-id", "m")
     _, said = other.child.communicate(timeout=10)
     assert other.child.returncode == 2
     assert said.startswith(f"idlewatt: spool {folder} holds what node 'n' has not sent yet")
