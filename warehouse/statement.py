@@ -63,6 +63,8 @@ REFUSED_FUNCTIONS: Final = frozenset(
         "write_log",
         "json_execute_serialized_sql",
         "json_deserialize_sql",
+        "json_serialize_sql",
+        "json_serialize_plan",
         "current_setting",
         "query",
         "query_table",
@@ -286,5 +288,5 @@ def _nodes(tree: Any) -> Iterator[tuple[Mapping[str, Any], int]]:
 def one_sentence(exc: BaseException) -> str:
     """Return the first line of an error, without the echo of the statement."""
     text = str(exc).strip()
-    head = text.split("\n\nLINE", 1)[0].split("\nLINE", 1)[0]
+    head = re.split(r"\n+LINE |\n*Possible solutions:", text, maxsplit=1)[0]
     return " ".join(head.split())[:600] or type(exc).__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,11 +59,51 @@ class Watched:
         return bool(self.reason)
 
 
+class Ceiling:
+    """A limit on the memory of the process, only while statements from outside run.
+
+    One vector can hold 2,048 values, and no interrupt is heard before all of them exist. Above the
+    ceiling the allocation fails and with it the statement; the machine is not drawn into it.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int] | None = None
+
+    def set(self, more_bytes: int) -> None:
+        """Allow so much more than the process has now."""
+        held = _data_bytes()
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = held + more_bytes
+        known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        if held and wanted < min(known, default=wanted + 1):
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+                self._before = (soft, hard)
+
+    def lift(self) -> None:
+        """Take the ceiling away."""
+        if self._before is not None:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_DATA, self._before)
+            self._before = None
+
+
+def _data_bytes() -> int:
+    """Return what the kernel counts against RLIMIT_DATA, or 0 where it does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return 0
+    found = [line.split()[1] for line in lines if line.startswith("VmData:")]
+    return int(found[0]) * 1024 if found else 0
+
+
 class Watchdog:
     """The thread and what it watches; it runs only while there is something to watch."""
 
     def __init__(self, resident: Callable[[], int] = resident_bytes) -> None:
         self._resident = resident
+        self._ceiling = Ceiling()
         self._lock = threading.Lock()
         self._running: list[Watched] = []
         self._thread: threading.Thread | None = None
@@ -74,8 +115,17 @@ class Watchdog:
         limit_s: float,
         limit_bytes: int,
         accounted: Callable[[], int] = lambda: 0,
+        ceiling_bytes: int | None = None,
     ) -> Iterator[Watched]:
-        """Watch a statement for as long as the block runs."""
+        """Watch a statement for as long as the block runs.
+
+        Args:
+            cursor: runs the statement.
+            limit_s: it is stopped after so long.
+            limit_bytes: it is stopped when the process has grown so much beyond `accounted`.
+            accounted: what the database counts as its own, in bytes.
+            ceiling_bytes: the process gets no more new memory meanwhile; see `Ceiling`.
+        """
         item = Watched(
             cursor,
             time.monotonic() + limit_s,
@@ -86,6 +136,8 @@ class Watchdog:
             accounted(),
         )
         with self._lock:
+            if not self._running and ceiling_bytes is not None:
+                self._ceiling.set(ceiling_bytes)
             self._running.append(item)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="query-watch", daemon=True)
@@ -95,6 +147,8 @@ class Watchdog:
         finally:
             with self._lock:
                 self._running.remove(item)
+                if not self._running:
+                    self._ceiling.lift()
 
     def stop_all(self, reason: str) -> None:
         """Stop every statement that runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import threading
 import time
 
@@ -165,6 +166,31 @@ def test_growing_value_is_stopped_by_memory(bench):
     with pytest.raises(QueryError, match=r"MiB|memory|Memory"):
         run_query(bench.store, sql)
     assert resident_bytes() - before < 1 << 30
+
+
+def test_ceiling_holds_only_while_statements_run():
+    dog, before = Watchdog(), resource.getrlimit(resource.RLIMIT_DATA)
+    with dog.watch(Stubborn(), 60, 1 << 40, ceiling_bytes=512 << 20):
+        with dog.watch(Stubborn(), 60, 1 << 40, ceiling_bytes=1 << 40):
+            within = resource.getrlimit(resource.RLIMIT_DATA)
+            with pytest.raises(MemoryError):
+                bytearray(1 << 30)
+        assert resource.getrlimit(resource.RLIMIT_DATA) == within != before
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert len(bytearray(1 << 30)) == 1 << 30
+
+
+def test_rows_that_one_step_multiplies_end_the_statement_and_nothing_else(bench, kit):
+    """2,048 lists of 300,000 items are one vector: 4.7 GiB of which no interrupt is heard."""
+    before = resident_bytes()
+    with pytest.raises(QueryError, match=r"memory|MiB"):
+        run_query(
+            bench.store,
+            "SELECT sum(len(list_concat(l, [range]))) "
+            "FROM (SELECT list(range) AS l FROM range(300000)), range(2048)",
+        )
+    assert resident_bytes() - before < 3 << 30
+    assert bench.send(kit.batch(1, [kit.sample(0)])).acked == 1
 
 
 def test_all_named_queries_pass_the_limits():
