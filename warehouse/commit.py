@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from idlewatt.clock import us_from_utc
-from idlewatt.columns import GPU_SAMPLE, TABLES, Kind
+from idlewatt.columns import GPU_SAMPLE, TABLES
 from idlewatt.errors import SequenceError, WireError
 from idlewatt.model import Lane
 from idlewatt.units import US_PER_MS, US_PER_S
@@ -31,7 +32,9 @@ from warehouse.given_up import Lost, gap_row
 from warehouse.layout import naive
 from warehouse.owners import Owners
 from warehouse.queries import load
+from warehouse.refusals import Refusals
 from warehouse.schema import rows_of
+from warehouse.screen import FOREIGN, REASONS, plausible, refused
 from warehouse.store import Store
 from warehouse.uniqueness import Unique
 
@@ -40,19 +43,10 @@ log = logging.getLogger(__name__)
 LaneKey = tuple[str, int, str]
 GivenUp = tuple[int, int] | None
 
-MIN_TS_US: Final = 1_420_070_400 * US_PER_S  # 2015
 MAX_EPOCH_AHEAD_US: Final = 86_400 * US_PER_S
-MAX_AHEAD_US: Final = 300 * US_PER_S
 _AHEAD_US: Final = 5 * US_PER_S  # clocks that differ by less are not worth a word
 _ACTIVE_US: Final = 60 * US_PER_S
 _MAX_NAME: Final = 128
-FOREIGN: Final = "foreign_gpu"
-# Tables that speak of a GPU without naming its node, or may name any GPU; and their time.
-_OWNED_FROM: Final = {
-    "device": "valid_from_utc",
-    "device_capability": "valid_from_utc",
-    "allocation": "start_utc",
-}
 
 
 @dataclass(slots=True)
@@ -77,7 +71,7 @@ class _Work:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     gaps: list[tuple[Batch, tuple[int, int]]] = field(default_factory=list)
     spans: dict[LaneKey, list[tuple[int, int, int]]] = field(default_factory=dict)
-    quarantine: list[Row] = field(default_factory=list)
+    refusals: Refusals = field(default_factory=Refusals)
     aside: list[Row] = field(default_factory=list)
 
 
@@ -86,6 +80,7 @@ class Committer:
 
     Attributes:
         newest_us: newest `ts_utc` committed, in µs, but never after the moment it arrived.
+        implausible: values that could not be true and became NULL.
         superseded: rows that lost against a higher or equal epoch, or were replaced by one.
         unknown_seen: tables and columns that this version does not know.
     """
@@ -110,6 +105,7 @@ class Committer:
         self._heard_us: dict[str, int] = {}
         self._ahead_us: dict[str, int] = {}
         self.superseded = 0
+        self.implausible = 0
         self.unknown_seen: Counter[str] = Counter()
         self._pending = _Work()
 
@@ -237,28 +233,22 @@ class Committer:
             return
         good, bad = split_impossible(spec, rows_from_table(spec, table))
         refused = [(row, "impossible time") for row in bad]
-        good, foreign = self._split_foreign(batch.header.node_id, name, good)
+        good, foreign = self._owners.split(
+            batch.header.node_id, name, good, self._store.clock.now_us()
+        )
         refused += [(row, FOREIGN) for row in foreign]
         work.rows.setdefault(name, []).extend(good)
-        names = [column.name for column in spec]
-        for row, reason in refused:
-            self._quarantine(work, batch, name, reason, dict(zip(names, row, strict=True)))
+        if refused:
+            names = [column.name for column in spec]
+            whys = [why for _, why in refused]
+            work.refusals.add(
+                self._origin(batch),
+                name,
+                whys,
+                lambda most: [dict(zip(names, row, strict=True)) for row, _ in refused[:most]],
+            )
         outcome.rows += len(good)
         outcome.quarantined += len(refused)
-
-    def _split_foreign(self, node: str, name: str, rows: list[Row]) -> tuple[list[Row], list[Row]]:
-        """Return the rows that the node may write, and those of GPUs of another node."""
-        at = _OWNED_FROM.get(name)
-        if at is None:
-            return rows, []
-        names = [column.name for column in TABLES[name]]
-        gpu_at, time_at = names.index("gpu_uuid"), names.index(at)
-        now_us = self._store.clock.now_us()
-        split: tuple[list[Row], list[Row]] = ([], [])
-        for row in rows:
-            fine = self._owners.may_write(node, row[gpu_at], row[time_at], now_us)
-            split[not fine].append(row)
-        return split
 
     def _set_aside(
         self, work: _Work, batch: Batch, name: str, table: Table, strange: Iterable[str]
@@ -277,13 +267,6 @@ class Committer:
         now = naive(self._store.clock.now_us())
         return (now, header.node_id, header.epoch, header.lane, header.seq)
 
-    def _quarantine(
-        self, work: _Work, batch: Batch, table: str, reason: str, values: dict[str, Any]
-    ) -> None:
-        log.warning("node=%s table=%s reason=%r", batch.header.node_id, table, reason)
-        content = json.dumps(values, default=str)
-        work.quarantine.append((*self._origin(batch), table, reason, content))
-
     def _store_samples(self, con: duckdb.DuckDBPyConnection, work: _Work, now_us: int) -> None:
         """Insert the samples of the group and note which time each batch covers."""
         if not work.samples:
@@ -293,10 +276,16 @@ class Committer:
         stamps = columnar.values_i64("ts_utc", tables)
         epochs = columnar.values_i64("epoch", tables)
         gpus = columnar.codes_of("gpu_uuid", tables, self._unique.gpu_numbers)
-        good = self._screen_samples(work, samples, stamps, now_us)
+        obs = samples["obs_ms"].to_numpy().astype(np.int64)
+        own = self._own(work.samples, stamps, now_us)
+        reasons = refused(work.samples, (stamps, gpus, obs), own, now_us)
+        good: columnar.BoolArray = reasons == 0
         counts = [table.rows for table in tables]
         if not good.all():
+            self._refuse_samples(work, samples, reasons)
             samples = samples.filter(pa.array(good))
+        samples, nulled = plausible(samples)
+        self.implausible += nulled
         kept = np.add.reduceat(good, np.cumsum([0, *counts[:-1]]), dtype=np.int64)
         for outcome, total, fine in zip(work.sample_outcomes, counts, kept, strict=True):
             outcome.rows += int(fine)
@@ -319,41 +308,19 @@ class Committer:
                 span = (batch.header.seq, int(part.min()), int(part.max()))
                 work.spans.setdefault(_lane(batch), []).append(span)
 
-    def _screen_samples(
-        self, work: _Work, samples: pa.Table, stamps: columnar.IntArray, now_us: int
-    ) -> columnar.BoolArray:
-        """Return which rows can be true; the others go to quarantine with their reason."""
-        late = stamps > now_us + MAX_AHEAD_US
-        early = stamps < MIN_TS_US
-        named = self._well_named(work.samples)
-        own = self._own(work.samples, stamps, now_us)
-        good: columnar.BoolArray = ~late & ~early & named & own
-        if good.all():
-            return good
-        owners = np.repeat(np.arange(len(work.samples)), [t.rows for _, t in work.samples])
-        spec_ts = {column.name for column in GPU_SAMPLE if column.kind is Kind.TS}
-        for row in np.nonzero(~good)[0]:
-            reason = (
-                "ts_utc lies in the future"
-                if late[row]
-                else "ts_utc lies before 2015"
-                if early[row]
-                else "gpu_uuid is not a printable name"
-                if not named[row]
-                else FOREIGN
-            )
-            plain = samples.select([n for n in samples.column_names if n not in spec_ts])
-            values = {"ts_utc_us": int(stamps[row]), **plain.slice(int(row), 1).to_pylist()[0]}
-            self._quarantine(work, work.samples[owners[row]][0], "gpu_sample", reason, values)
-        return good
-
-    def _well_named(self, samples: Iterable[tuple[Batch, Table]]) -> columnar.BoolArray:
-        parts = []
-        for _, table in samples:
-            data = table.columns["gpu_uuid"]
-            fine = np.array([_printable(word) for word in data.words], bool)
-            parts.append(fine[np.frombuffer(data.data, "<u2")])
-        return np.concatenate(parts)
+    def _refuse_samples(
+        self, work: _Work, samples: pa.Table, reasons: npt.NDArray[np.int8]
+    ) -> None:
+        """Put rows aside that cannot be true."""
+        begin = 0
+        for batch, table in work.samples:
+            part = reasons[begin : begin + table.rows]
+            rows = np.nonzero(part)[0]
+            if len(rows):
+                whys = [REASONS[number] for number in part[rows]]
+                values = functools.partial(_plain, samples, begin + rows)
+                work.refusals.add(self._origin(batch), "gpu_sample", whys, values)
+            begin += table.rows
 
     def _own(
         self, samples: Iterable[tuple[Batch, Table]], stamps: columnar.IntArray, now_us: int
@@ -384,8 +351,7 @@ class Committer:
         return Lost(header.node_id, header.epoch, header.lane, seqs, newest, after)
 
     def _store_odd(self, con: duckdb.DuckDBPyConnection, work: _Work) -> None:
-        for row in work.quarantine:
-            con.execute("INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        work.refusals.store(con)
         for row in work.aside:
             con.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -417,5 +383,10 @@ def _last_of(work: _Work, key: LaneKey) -> int:
     return max(last for _, _, last in work.spans[key])
 
 
-def _printable(word: str) -> bool:
-    return 0 < len(word) <= _MAX_NAME and word.isprintable()
+def _plain(samples: pa.Table, rows: columnar.IntArray, most: int) -> list[dict[str, Any]]:
+    found = samples.take(pa.array(rows[:most]))
+    # Python cannot hold every time that the wire can.
+    stamps = found["ts_utc"].cast("int64")
+    found = found.set_column(found.column_names.index("ts_utc"), "ts_utc_us", stamps)
+    values: list[dict[str, Any]] = found.to_pylist()
+    return values

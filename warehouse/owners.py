@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from idlewatt.clock import us_from_utc
+from idlewatt.columns import TABLES
 from idlewatt.units import US_PER_S
 from warehouse.columnar import BoolArray, IntArray
+from warehouse.dimensions import Row
 from warehouse.queries import load
 from warehouse.schema import rows_of
 
@@ -28,6 +30,12 @@ log = logging.getLogger(__name__)
 _EVER: Final = -(1 << 62)
 _OPEN: Final = 1 << 62
 _MAX_NAME: Final = 128
+# Tables that speak of a GPU without naming its node, or may name any GPU; and their time.
+_FROM: Final = {
+    "device": "valid_from_utc",
+    "device_capability": "valid_from_utc",
+    "allocation": "start_utc",
+}
 
 Tenure = tuple[int, str]  # since when (µs), node
 Span = tuple[int, int]  # half-open, µs
@@ -99,9 +107,19 @@ class Owners:
                 good |= (codes == number) & (stamps >= begin) & (stamps < end)
         return good
 
-    def may_write(self, node: str, gpu: str, at_us: int, now_us: int) -> bool:
-        """Return True if the node may write a row of the GPU that holds from `at_us`."""
-        return any(begin <= at_us < end for begin, end in self.spans(gpu, node, now_us))
+    def split(
+        self, node: str, table: str, rows: list[Row], now_us: int
+    ) -> tuple[list[Row], list[Row]]:
+        """Return the rows that the node may write, and those of GPUs of another node."""
+        if table not in _FROM:
+            return rows, []
+        names = [column.name for column in TABLES[table]]
+        gpu_at, time_at = names.index("gpu_uuid"), names.index(_FROM[table])
+        split: tuple[list[Row], list[Row]] = ([], [])
+        for row in rows:
+            spans = self.spans(row[gpu_at], node, now_us)
+            split[not any(a <= row[time_at] < b for a, b in spans)].append(row)
+        return split
 
     def store(self, con: duckdb.DuckDBPyConnection, now_us: int) -> None:
         """Write the claims of this transaction."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from collector.formats.model import Absent, Reason
+from idlewatt.ranges import SAMPLE_RANGES
 
 POWER_FACTOR: Final = 1.5
 """A power reading above this multiple of the highest limit known is no reading."""
@@ -23,16 +24,14 @@ _LIMIT: Final = (1, MAX_POWER_MW)
 _RATIO: Final = (0, 1)
 _PERCENT: Final = (0, 100)
 _CLOCK: Final = (0, 30_000)
-_TEMP: Final = (-50, 150)
 
 RANGES: Final[dict[str, tuple[float, float]]] = {
+    **SAMPLE_RANGES,
     "obs_ms": (1, 86_400_000),
     "power_avg_mw": _POWER,
     "power_inst_mw": _POWER,
     "power_limit_mw": _LIMIT,
     "power_limit_requested_mw": _LIMIT,
-    "energy_mj": (0, _I63 // 1_000),
-    "energy_epoch": (0, 1 << 30),
     "energy_uj": (0, MAX_POWER_MW * 86_400_000),
     "gr_active": _RATIO,
     "sm_active": _RATIO,
@@ -42,27 +41,6 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "fp32_active": _RATIO,
     "fp16_active": _RATIO,
     "dram_active": _RATIO,
-    "util_gpu_pct": _PERCENT,
-    "util_mem_pct": _PERCENT,
-    "pcie_tx_bytes_s": (0, 3e11),
-    "pcie_rx_bytes_s": (0, 3e11),
-    "nvlink_tx_bytes_s": (0, 4e12),
-    "nvlink_rx_bytes_s": (0, 4e12),
-    "mem_used_mib": (0, _MIB_MAX),
-    "sm_clock_mhz": _CLOCK,
-    "mem_clock_mhz": _CLOCK,
-    "temp_gpu_c": _TEMP,
-    "temp_mem_c": _TEMP,
-    "pstate": (0, 15),
-    "fan_pct": _PERCENT,
-    "event_reasons": (0, _I63),
-    "throttle_power_us": (0, 86_400_000_000),
-    "throttle_thermal_us": (0, 86_400_000_000),
-    "throttle_brake_us": (0, 86_400_000_000),
-    "n_procs": (0, 32_767),
-    "pcie_gen": (1, 10),
-    "pcie_width": (0, 32),
-    "late_ms": (-86_400_000, 86_400_000),
     # readings that become columns: power.draw by model, module power, counters of held time
     "power_draw_mw": _POWER,
     "module_avg_mw": _POWER,

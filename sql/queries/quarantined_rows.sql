@@ -6,7 +6,7 @@ SELECT
     node_id,
     table_name,
     reason,
-    count(*) AS rows,
+    sum(row_count)::BIGINT AS rows,
     max(received_utc) AS newest_utc
 FROM quarantine
 GROUP BY node_id, table_name, reason
