@@ -100,18 +100,31 @@ def encode_batch(header: Header, tables: dict[str, Table], level: int = 3) -> by
     return zstandard.ZstdCompressor(level=level).compress(raw)
 
 
+def claimed_bytes(body: bytes) -> int:
+    """Return how large a body says it is unpacked; nothing is unpacked.
+
+    Raises:
+        WireError: it is too large, or does not say.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise WireError(f"body of {len(body)} bytes is over the limit of {MAX_BODY_BYTES}")
+    try:
+        size = int(zstandard.frame_content_size(body))
+    except zstandard.ZstdError as exc:
+        raise WireError(f"batch cannot be read: {exc}") from exc
+    if size < 0 or size > MAX_RAW_BYTES:
+        raise WireError(f"batch claims {size} bytes unpacked; at most {MAX_RAW_BYTES}")
+    return size
+
+
 def decode_batch(body: bytes) -> Batch:
     """Return the batch in `body`.
 
     Raises:
         WireError: the body is too large, damaged, of an unknown version, or inconsistent.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise WireError(f"body of {len(body)} bytes is over the limit of {MAX_BODY_BYTES}")
+    claimed_bytes(body)
     try:
-        size = zstandard.frame_content_size(body)
-        if size < 0 or size > MAX_RAW_BYTES:
-            raise WireError(f"batch claims {size} bytes unpacked; at most {MAX_RAW_BYTES}")
         raw = zstandard.ZstdDecompressor().decompress(body, max_output_size=MAX_RAW_BYTES)
         magic, header, tables = _decoder.decode(raw)
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError) as exc:

@@ -41,7 +41,7 @@ from warehouse.http import (
     is_loopback,
     json_response,
 )
-from warehouse.ingest import Ingestor, parse_given_up
+from warehouse.ingest import Ingestor, is_big, parse_given_up
 from warehouse.queries import named_queries
 from warehouse.query_service import QueryService, Streamed
 from warehouse.relations import relations
@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 HealthCheck = Callable[[], "str | None"]
 MetricSource = Callable[[], Iterable[str]]
 
-_BIG_BODY: Final = 64 << 10
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -125,7 +124,7 @@ class Api:
         if self._ingestor.disk_low:
             raise UnavailableError("the server's disk is nearly full", 507, 60)
         body = await request.body(MAX_BODY_BYTES)
-        if len(body) > _BIG_BODY:
+        if is_big(body):
             future = await asyncio.to_thread(self._ingestor.submit, body, node_id, given_up)
         else:
             future = self._ingestor.submit(body, node_id, given_up)

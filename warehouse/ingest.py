@@ -31,7 +31,7 @@ import duckdb
 from idlewatt.errors import AuthError, IdlewattError, UnavailableError, WireError
 from idlewatt.model import Lane
 from idlewatt.units import MIB
-from idlewatt.wire import Batch, decode_batch
+from idlewatt.wire import Batch, claimed_bytes, decode_batch
 from warehouse.commit import Committer, Outcome
 from warehouse.metrics import Metrics
 from warehouse.store import Store
@@ -39,8 +39,9 @@ from warehouse.store import Store
 log = logging.getLogger(__name__)
 
 _NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
-MAX_WAITING_BYTES: Final = 256 * MIB
+MAX_WAITING_BYTES: Final = 512 * MIB  # unpacked
 MAX_WAITING: Final = 10_000
+BIG_BATCH: Final = 256 << 10
 _GROUP_ROWS: Final = 200_000
 _BACKFILL_ROWS: Final = 20_000
 _ENOUGH_ROWS: Final = 2_000
@@ -62,6 +63,7 @@ class Item:
 
     batch: Batch
     size: int
+    raw_size: int
     given_up: tuple[int, int] | None
     future: Future[Ack] = field(default_factory=Future)
 
@@ -149,8 +151,14 @@ class Ingestor:
             given_up: first and last seq that the node declares lost.
         """
         try:
-            item = Item(self._check(body, node_id), len(body), given_up)
-            self._enqueue(item)
+            raw = claimed_bytes(body)
+            self._reserve(raw)
+            try:
+                item = Item(self._check(body, node_id), len(body), raw, given_up)
+                self._enqueue(item)
+            except BaseException:
+                self._release(raw)
+                raise
         except IdlewattError as exc:
             self.metrics.rejected(type(exc).__name__)
             failed: Future[Ack] = Future()
@@ -177,20 +185,27 @@ class Ingestor:
         self._committer.check_rows(batch)
         return batch
 
+    def _reserve(self, size: int) -> None:
+        """Count a batch among those that wait, by its unpacked size, before it is unpacked."""
+        with self._wake:
+            if self._waiting_bytes + size > MAX_WAITING_BYTES:
+                raise UnavailableError("too many batches wait for their commit", 429, 2)
+            self._waiting_bytes += size
+
+    def _release(self, size: int) -> None:
+        with self._wake:
+            self._waiting_bytes -= size
+
     def _enqueue(self, item: Item) -> None:
         if self.disk_low:
             raise UnavailableError("the server's disk is nearly full", 507, 60)
         with self._wake:
             if self._closed:
                 raise UnavailableError("the server is shutting down", 503, 5)
-            if (
-                len(self._live) + len(self._backfill) >= MAX_WAITING
-                or self._waiting_bytes + item.size > MAX_WAITING_BYTES
-            ):
+            if len(self._live) + len(self._backfill) >= MAX_WAITING:
                 raise UnavailableError("too many batches wait for their commit", 429, 2)
             lane = self._live if item.batch.header.lane == Lane.LIVE else self._backfill
             lane.append(item)
-            self._waiting_bytes += item.size
             self._wake.notify()
 
     def _run(self) -> None:
@@ -218,7 +233,7 @@ class Ingestor:
         rows = 0
         while lane and (not group or rows + _rows(lane[0].batch) <= most_rows):
             item = lane.popleft()
-            self._waiting_bytes -= item.size
+            self._waiting_bytes -= item.raw_size
             rows += _rows(item.batch)
             group.append(item)
         return group
@@ -277,6 +292,14 @@ class Ingestor:
 
 def _rows(batch: Batch) -> int:
     return sum(table.rows for table in batch.tables.values())
+
+
+def is_big(body: bytes) -> bool:
+    """Return True if a batch should be decoded beside the event loop, by its unpacked size."""
+    try:
+        return claimed_bytes(body) > BIG_BATCH
+    except WireError:
+        return False  # refused at once
 
 
 def parse_given_up(text: str) -> tuple[int, int]:
