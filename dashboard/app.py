@@ -50,4 +50,5 @@ def build(read_models: ReadModels, settings: Settings) -> Dash:
     for page in PAGES:
         page.register(app, read_models)
     security.protect(app.server, app.csp_hashes())
+    security.refuse_malformed(app.server, app.callback_map)
     return app

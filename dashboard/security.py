@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Container, Sequence
+from typing import Any, Final
 
 from flask import Flask, Request, Response, abort, request
 
@@ -40,6 +40,40 @@ def is_foreign(asked: Request) -> bool:
     return asked.method not in ("GET", "HEAD") and (
         asked.headers.get("Sec-Fetch-Site") not in SAME_SITE
     )
+
+
+def is_callback(body: Any, known: Container[str]) -> bool:
+    """Return True for the body of a callback as the page's own script sends it."""
+    if not isinstance(body, dict):
+        return False
+    parts = [body.get(name) for name in ("inputs", "state", "changedPropIds")]
+    return (
+        isinstance(body.get("output"), str)
+        and body["output"] in known
+        and isinstance(body.get("outputs"), (dict, list))
+        and isinstance(parts[0], list)
+        and all(part is None or isinstance(part, list) for part in parts)
+    )
+
+
+def refuse_malformed(server: Flask, known: Container[str]) -> None:
+    """Answer 400 to callbacks that no page has sent, instead of failing over them.
+
+    Args:
+        server: the web app's server.
+        known: outputs of the callbacks that exist.
+    """
+
+    @server.before_request
+    def check_body() -> None:
+        if request.method != "POST" or request.path != "/_dash-update-component":
+            return
+        try:
+            body = request.get_json(silent=True)
+        except RecursionError:
+            body = None
+        if not is_callback(body, known):
+            abort(400, "this is no callback of a page")
 
 
 def protect(server: Flask, script_hashes: Sequence[str]) -> None:

@@ -95,6 +95,16 @@ class Request:
         return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
+def common_headers(content_type: str) -> dict[str, str]:
+    """Return the headers of every answer."""
+    return {
+        "content-type": content_type,
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+        SERVER_HEADER.lower(): __version__,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """A whole answer."""
@@ -106,14 +116,8 @@ class Response:
 
     async def send(self, send: Send, *, head: bool = False) -> None:
         """Send it; without its body where `head` is set."""
-        headers = {
-            "content-type": self.content_type,
-            "content-length": str(len(self.body)),
-            "x-content-type-options": "nosniff",
-            "cache-control": "no-store",
-            SERVER_HEADER.lower(): __version__,
-            **self.headers,
-        }
+        size = {"content-length": str(len(self.body))}
+        headers = common_headers(self.content_type) | size | dict(self.headers)
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": self.status, "headers": encoded})
         await send({"type": "http.response.body", "body": b"" if head else self.body})

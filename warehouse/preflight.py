@@ -40,7 +40,7 @@ class _Child:
         root = str(Path(__file__).resolve().parents[1])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "warehouse.preflight_child"],
+            [sys.executable, "-P", "-m", "warehouse.preflight_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ import msgspec
 from idlewatt.errors import QueryError, UnavailableError
 from idlewatt.units import MIB
 from warehouse import answers
-from warehouse.http import Request, Response, Send
+from warehouse.http import Request, Response, Send, common_headers
 from warehouse.metrics import Metrics
 from warehouse.queries import find_query, run_query
 from warehouse.query_pool import QueryPool
@@ -53,12 +53,7 @@ class Streamed:
 
     async def send(self, send: Send, *, head: bool = False) -> None:
         """Send it, in bounded time."""
-        fields = {
-            "content-type": self.content_type,
-            "x-content-type-options": "nosniff",
-            "cache-control": "no-store",
-            **self.headers,
-        }
+        fields = common_headers(self.content_type) | dict(self.headers)
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
         part: bytes | None = b"" if head else self.first
         self.service.streams += 1

@@ -163,7 +163,8 @@ class Watchdog:
                     self._thread = None
                     return
                 for item in self._running:
-                    self._look(item)
+                    with contextlib.suppress(Exception):  # the next look tries again
+                        self._look(item)
             time.sleep(PERIOD_S)
 
     def _look(self, item: Watched) -> None:

@@ -236,6 +236,25 @@ def test_other_sites_are_refused(client: Any) -> None:
     assert security.SAME_SITE == ("same-origin", "none", None)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[]",
+        b"null",
+        b"not json",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"output": 1}',
+        b'{"output": "x.y", "outputs": {"id": "x", "property": "y"}, "inputs": []}',
+    ],
+)
+def test_callbacks_that_no_page_sends_are_400(client: Any, body: bytes) -> None:
+    kind = "application/json"
+    with client.post("/_dash-update-component", data=body, content_type=kind) as answer:
+        assert answer.status_code == 400
+
+
 def test_agents_endpoint_is_off_whatever_the_environment_says(
     filled: Any, make_models: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

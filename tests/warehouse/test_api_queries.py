@@ -115,6 +115,7 @@ def test_large_answer_goes_out_in_parts(bench):
 
     asyncio.run(both())
     assert len(sent) >= 4
+    assert b"idlewatt-server" in dict(sent[0]["headers"])
     rows = json.loads(b"".join(part["body"] for part in sent[1:]))["rows"]
     assert (len(rows), rows[-1][0], service.streams) == (9000, 8999, 0)
     assert service.close(5) == 0
