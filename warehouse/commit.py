@@ -232,11 +232,10 @@ class Committer:
             work.sample_outcomes.append(outcome)
             return
         good, bad = split_impossible(spec, rows_from_table(spec, table))
-        refused = [(row, "impossible time") for row in bad]
         good, foreign = self._owners.split(
             batch.header.node_id, name, good, self._store.clock.now_us()
         )
-        refused += [(row, FOREIGN) for row in foreign]
+        refused = bad + [(row, FOREIGN) for row in foreign]
         work.rows.setdefault(name, []).extend(good)
         if refused:
             names = [column.name for column in spec]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,12 @@ OWNER_SHIFT_US: Final = 500 * US_PER_MS  # a row belongs to the allocation at ts
 # Years 1990 to 2200: anything else is a mistake, and Python and DuckDB dates overflow far outside.
 MIN_TIME_US: Final = 631_152_000_000_000
 MAX_TIME_US: Final = 7_258_118_400_000_000
+MAX_TEXT: Final = 512
+# Control characters, and those that turn the direction of what follows.
+_CONTROL: Final = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+_SPANS: Final = (("start_utc", "end_utc"), ("from_utc", "to_utc"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +60,36 @@ DIMENSIONS: Final = (
 )
 
 
-def split_impossible(spec: Sequence[Column], rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the rows whose times can be true, and those whose cannot."""
+def split_impossible(
+    spec: Sequence[Column], rows: Iterable[Row]
+) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """Return the rows that can be true, and those that cannot with the reason."""
+    at = {column.name: number for number, column in enumerate(spec)}
     times = [number for number, column in enumerate(spec) if column.kind is Kind.TS]
+    texts = [number for number, column in enumerate(spec) if column.kind is Kind.STR]
+    shares = [at[name] for name in ("share", "confidence") if name in at]
+    spans = [(at[a], at[b]) for a, b in _SPANS if a in at and b in at]
     good: list[Row] = []
-    bad: list[Row] = []
+    bad: list[tuple[Row, str]] = []
     for row in rows:
-        possible = all(
-            row[number] is None or MIN_TIME_US <= row[number] <= MAX_TIME_US for number in times
-        )
-        (good if possible else bad).append(row)
+        why = None
+        if not all(row[n] is None or MIN_TIME_US <= row[n] <= MAX_TIME_US for n in times):
+            why = "impossible time"
+        elif not all(row[n] is None or _plain_text(row[n]) for n in texts):
+            why = f"text of over {MAX_TEXT} characters, or with control characters"
+        elif not all(row[n] is None or 0 <= row[n] <= 1 for n in shares):  # NaN fails too
+            why = "share or confidence outside 0 to 1"
+        elif any(None not in (row[a], row[b]) and row[b] < row[a] for a, b in spans):
+            why = "ends before it starts"
+        if why is None:
+            good.append(row)
+        else:
+            bad.append((row, why))
     return good, bad
+
+
+def _plain_text(text: str) -> bool:
+    return len(text) <= MAX_TEXT and (text.isprintable() or not _CONTROL.search(text))
 
 
 def merge(dimension: Dimension, rows: Iterable[Row]) -> list[Row]:

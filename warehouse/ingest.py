@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 _NODE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 MAX_WAITING_BYTES: Final = 512 * MIB  # unpacked
 MAX_WAITING: Final = 10_000
+MAX_LIVE_TABLES: Final = 200  # from here on history waits for the sealer
+MAX_GIVEN_UP: Final = 1_000_000
 BIG_BATCH: Final = 256 << 10
 _GROUP_ROWS: Final = 200_000
 _BACKFILL_ROWS: Final = 20_000
@@ -204,6 +206,9 @@ class Ingestor:
                 raise UnavailableError("the server is shutting down", 503, 5)
             if len(self._live) + len(self._backfill) >= MAX_WAITING:
                 raise UnavailableError("too many batches wait for their commit", 429, 2)
+            backfill = item.batch.header.lane == Lane.BACKFILL
+            if backfill and len(self._store.layout.live) >= MAX_LIVE_TABLES:
+                raise UnavailableError("too many hours wait to be sealed", 503, 10)
             lane = self._live if item.batch.header.lane == Lane.LIVE else self._backfill
             lane.append(item)
             self._wake.notify()
@@ -313,4 +318,6 @@ def parse_given_up(text: str) -> tuple[int, int]:
         raise WireError(f"Idlewatt-Given-Up is {text[:40]!r}, not <first>-<last>")
     if not 1 <= int(first) <= int(last):
         raise WireError("Idlewatt-Given-Up needs 1 <= first <= last")
+    if int(last) - int(first) >= MAX_GIVEN_UP:
+        raise WireError(f"Idlewatt-Given-Up may name {MAX_GIVEN_UP} batches at most")
     return int(first), int(last)

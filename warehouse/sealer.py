@@ -14,13 +14,14 @@ from idlewatt.units import US_PER_S
 from warehouse.analyst import write_analyst_file
 from warehouse.layout import unlink_retired
 from warehouse.metrics import Metrics
-from warehouse.segments import due_tables, seal
+from warehouse.segments import due_tables, seal_several
 from warehouse.store import Store
 from warehouse.verify import Verifier
 
 log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 2.0
+_AT_ONCE: Final = 16  # tables sealed in one transaction
 _S_PER_HOUR: Final = 3600
 
 
@@ -75,16 +76,16 @@ class Sealer:
 
     def _seal_due(self) -> int:
         rows = 0
-        for table in due_tables(self._store, self._store.layout.last_write_us):
-            sealed = seal(self._store, table.name)
-            if sealed is None:
-                continue
-            rows += sealed
-            self._metrics.add("sealed_hours")
-            self._metrics.add("sealed_rows", sealed)
-            log.info("table=%s rows=%d msg=%r", table.name, sealed, "sealed")
+        due = due_tables(self._store, self._store.layout.last_write_us)
+        for begin in range(0, len(due), _AT_ONCE):
             if self._stop.is_set():
                 break
+            names = [table.name for table in due[begin : begin + _AT_ONCE]]
+            for name, sealed in seal_several(self._store, names, self._stop.is_set).items():
+                rows += sealed
+                self._metrics.add("sealed_hours")
+                self._metrics.add("sealed_rows", sealed)
+                log.info("table=%s rows=%d msg=%r", name, sealed, "sealed")
         return rows
 
     def _run(self) -> None:

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,20 +63,51 @@ def seal(store: Store, name: str) -> int | None:
     Raises:
         StoreError: what was written is not what the table holds.
     """
-    table = store.write(lambda con: _freeze(store, con, name))
-    if table is None:
-        return None
-    written: list[Written] = []
+    return seal_several(store, [name]).get(name)
+
+
+def seal_several(
+    store: Store, names: Sequence[str], stopped: Callable[[], bool] = lambda: False
+) -> dict[str, int]:
+    """Seal live tables in one switch, so that the view is written once for all of them.
+
+    Returns:
+        Rows by table; without those that changed meanwhile, or came after `stopped` said so.
+
+    Raises:
+        StoreError: what was written is not what a table holds.
+    """
+    tables = store.write(lambda con: [_freeze(store, con, name) for name in names])
+    written: dict[LiveTable, list[Written]] = {}
+    done: list[bool] = []
+    failure: Exception | None = None
     try:
-        written = _write_files(store, table)
-        done = store.write(lambda con: _switch(store, con, table, written))
+        for table in tables:
+            if stopped():
+                break
+            if table is None:
+                continue
+            try:
+                written[table] = _write_files(store, table)
+            except Exception as exc:
+                failure = exc  # those before it are sealed all the same
+                break
+        done = store.write(
+            lambda con: [_switch(store, con, table, files) for table, files in written.items()]
+        )
     except BaseException:
-        _unlink(store, written)
+        for files in written.values():
+            _unlink(store, files)
         raise
-    if not done:
-        _unlink(store, written)
-        return None
-    return sum(item.segment.rows for item in written)
+    rows: dict[str, int] = {}
+    for (table, files), switched in zip(written.items(), done, strict=True):
+        if switched:
+            rows[table.name] = sum(item.segment.rows for item in files)
+        else:
+            _unlink(store, files)
+    if failure is not None:
+        raise failure
+    return rows
 
 
 def _freeze(store: Store, con: Connection, name: str) -> LiveTable | None:

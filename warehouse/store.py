@@ -94,6 +94,9 @@ class Store:
         settings = resolve(environ={}) if settings is None else settings
         clock = clock or SystemClock()
         root = Path(data_dir).expanduser().absolute()
+        if set(str(root)) & set("*?["):
+            # DuckDB reads them as patterns, in the names of files too.
+            raise StoreError(f"data folder {root} may not have *, ? or [ in its path")
         try:
             _make_private(root)
             (root / "segments" / "gpu_sample").mkdir(parents=True, exist_ok=True)
