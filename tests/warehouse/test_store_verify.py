@@ -21,7 +21,7 @@ ROWS = 4_000
 def sealed(bench, kit):
     """Two sealed hours of one GPU; the rows of the first are many, so that its file is large."""
     rows = [
-        kit.sample(s % 3600, f"GPU-{s // 3600}", energy_uj=int.from_bytes(os.urandom(6), "big"))
+        kit.sample(s % 3600, f"GPU-{s // 3600}", energy_uj=int.from_bytes(os.urandom(4), "big"))
         for s in range(ROWS)
     ]
     bench.send(kit.batch(1, [*rows, kit.sample(3700)]))
@@ -105,7 +105,7 @@ def test_mistakes_of_a_query_raise_no_suspicion(sealed):
 def test_it_runs_beside_the_sealer_and_wakes_up_for_a_read_error(make_bench, kit, tmp_path):
     with closing(make_bench(tmp_path / "data", server__verify_mib_s=1.0)) as bench:
         bench.store.clock = SystemClock()
-        rows = [kit.sample(s, energy_uj=int.from_bytes(os.urandom(6), "big")) for s in range(3600)]
+        rows = [kit.sample(s, energy_uj=int.from_bytes(os.urandom(4), "big")) for s in range(3600)]
         bench.send(kit.batch(1, rows))
         seal(bench.store, min(bench.store.layout.live))
         with Sealer(bench.store):
