@@ -145,7 +145,7 @@ class Api:
     async def _query(self, request: Request) -> Response | Streamed:
         return await self._queries.answer(request)
 
-    def close(self, wait_s: float = 3.0) -> int:
+    def close(self, wait_s: float = 2.0) -> int:
         """Stop the queries that run; return how many did not end within `wait_s`."""
         return self._queries.close(wait_s)
 

@@ -41,6 +41,7 @@ class QueryPool:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._running: set[_Job[Any]] = set()
         self._threads = self._idle = 0
+        self._alive: list[threading.Thread] = []
         self._closed = False
 
     async def run(self, work: Callable[[], T], limit_s: float) -> T:
@@ -78,7 +79,10 @@ class QueryPool:
         allowed = self._size + min(lost, self._spare)
         if self._threads < allowed and self._idle < self._jobs.qsize():
             self._threads += 1
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._alive = [item for item in self._alive if item.is_alive()]
+            self._alive.append(thread)
+            thread.start()
 
     def reap(self) -> int:
         """Count the threads that did not come back in time, replace them and return the count."""
@@ -99,15 +103,20 @@ class QueryPool:
         return f"{lost} queries do not stop; restart the server to have their threads back"
 
     def close(self, wait_s: float = 0.0) -> int:
-        """Take no more work, wait for what runs at most so long; return how many still run."""
+        """Take no more work, wait for the threads at most so long; return how many are left.
+
+        A daemon thread inside native code while the interpreter is torn down aborts the process,
+        so idle ones are waited for as well.
+        """
         with self._lock:
             self._closed = True
             for _ in range(self._threads):
                 self._jobs.put(None)
+            alive = list(self._alive)
         deadline = time.monotonic() + wait_s
-        while self._running and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return len(self._running)
+        for thread in alive:
+            thread.join(max(deadline - time.monotonic(), 0.01))
+        return sum(thread.is_alive() for thread in alive)
 
     def _work(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,14 +21,17 @@ from warehouse.relations import relation
 from warehouse.store import Store
 from warehouse.watchdog import WATCHDOG
 
+log = logging.getLogger(__name__)
+
 _MAX_BODY: Final = 1 * MIB
 _THREADS: Final = 4
 _SPARE_THREADS: Final = 4
 _MAX_WAITING: Final = 32
-_MAX_STREAMS: Final = 8
+_MAX_STREAMS: Final = 4
 _GRACE_S: Final = 15.0
 _PART_LIMIT_S: Final = 60.0
-_STREAM_LIMIT_S: Final = 600.0
+_STREAM_LIMIT_S: Final = 300.0
+_SEND_LIMIT_S: Final = 15.0
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,15 +59,19 @@ class Streamed:
         """Send it, in bounded time."""
         fields = common_headers(self.content_type) | dict(self.headers)
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
+        started = {"type": "http.response.start", "status": 200, "headers": encoded}
         part: bytes | None = b"" if head else self.first
         self.service.streams += 1
         try:
             async with asyncio.timeout(_STREAM_LIMIT_S):
-                await send({"type": "http.response.start", "status": 200, "headers": encoded})
+                await asyncio.wait_for(send(started), _SEND_LIMIT_S)
                 while part is not None and not head:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    body = {"type": "http.response.body", "body": part, "more_body": True}
+                    await asyncio.wait_for(send(body), _SEND_LIMIT_S)
                     part = await self.service.encode(self.rest)
                 await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            log.warning("msg=%r", "a client does not read its answer; it was left")
         finally:
             self.service.streams -= 1
 
@@ -94,7 +102,7 @@ class QueryService:
             raise QueryError(f"the body is not a query in JSON: {exc}") from exc
         if asked.format not in answers.FORMATS:
             raise QueryError(f"format is {asked.format!r}; allowed: {', '.join(answers.FORMATS)}")
-        if self._waiting >= _MAX_WAITING or self.streams >= _MAX_STREAMS:
+        if self._waiting >= _MAX_WAITING:
             raise UnavailableError("too many queries wait already", 429, 2)
         self._waiting += 1
         try:
@@ -115,6 +123,8 @@ class QueryService:
         whole, kind = b"".join(ready), answers.CONTENT_TYPES[asked.format]
         if size < MIB:
             return Response(200, whole, kind, answers.headers(result))
+        if self.streams >= _MAX_STREAMS:
+            raise UnavailableError("too many large answers are being sent already", 429, 5)
         return Streamed(self, whole, parts, kind, answers.headers(result))
 
     async def encode(self, parts: Iterator[bytes]) -> bytes | None:

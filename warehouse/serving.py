@@ -34,7 +34,7 @@ from warehouse.http import is_loopback
 log = logging.getLogger(__name__)
 
 _READY_TRIES = 200
-_STOP_S = 3.0
+_STOP_S = 2.0
 
 
 def check_bind(settings: Settings) -> None:

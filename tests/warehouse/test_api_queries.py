@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from idlewatt.errors import UnavailableError
-from warehouse import answers
+from warehouse import answers, query_service
 from warehouse.api import build_app
 from warehouse.query_pool import QueryPool
 from warehouse.query_service import QueryService, Streamed
@@ -121,6 +121,20 @@ def test_large_answer_goes_out_in_parts(bench):
     assert service.close(5) == 0
 
 
+def test_a_client_that_does_not_read_is_left(bench, monkeypatch):
+    monkeypatch.setattr(query_service, "_SEND_LIMIT_S", 0.05)
+    service = QueryService(bench.store, bench.ingestor.metrics)
+    answer = Streamed(service, b"first", iter([b"second"]), "text/csv", {})
+
+    async def deaf(_message):
+        await asyncio.sleep(60)
+
+    started = time.monotonic()
+    asyncio.run(answer.send(deaf))
+    assert time.monotonic() - started < 10
+    assert (service.streams, service.close(5)) == (0, 0)
+
+
 def test_stuck_threads_are_replaced_up_to_a_bound_and_then_the_health_is_red():
     pool, let_go = QueryPool("t", 1, 1), threading.Event()
 
@@ -142,7 +156,8 @@ def test_stuck_threads_are_replaced_up_to_a_bound_and_then_the_health_is_red():
         assert pool.problem() is None
 
     asyncio.run(story())
-    assert pool.close(1) == 0
+    assert pool.close(5) == 0
+    assert "t" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(UnavailableError, match="ending"):
         asyncio.run(pool.run(lambda: 1, 1))
 
