@@ -51,6 +51,10 @@ class Owners:
         for gpu, since, node in rows_of(con, text):
             since_us = us_from_utc(since) if gpu in self._held else _EVER
             self._held.setdefault(gpu, []).append((since_us, node))
+        # The usual GPU has had one node ever.
+        self._sole: dict[str, str] = {}
+        for gpu, held in self._held.items():
+            self._note_sole(gpu, held)
         # When a GPU was last sent is not kept: after a restart its node has the whole time anew.
         self._started_us = now_us
         self._heard: dict[str, int] = {}
@@ -63,7 +67,14 @@ class Owners:
     def committed(self) -> None:
         """Keep the claims of the last transaction."""
         self._held.update(self._claims)
+        for gpu, held in self._claims.items():
+            self._note_sole(gpu, held)
         self._claims = {}
+
+    def _note_sole(self, gpu: str, held: list[Tenure]) -> None:
+        self._sole.pop(gpu, None)
+        if len(held) == 1:
+            self._sole[gpu] = held[0][1]
 
     def spans(self, gpu: str, node: str, now_us: int) -> list[Span]:
         """Return the times whose rows the node may write; a GPU unknown so far becomes its own."""
@@ -97,6 +108,9 @@ class Owners:
             rows: number in `words` and stamp of each row.
             now_us: the time.
         """
+        if set(map(self._sole.get, words)) == {node}:
+            self._heard.update(dict.fromkeys(words, now_us))
+            return None
         spans = [self.spans(word, node, now_us) for word in words]
         if all(span == [(_EVER, _OPEN)] for span in spans):
             return None
