@@ -10,7 +10,8 @@ import numpy as np
 from analysis.classify import VERDICTS
 from analysis.frame import ENERGY_SOURCES
 from analysis.shares import share, shares, totals
-from analysis.states_job import Period, Progress, recompute, thresholds_of, whole_period
+from analysis.states_job import Progress, recompute, whole_period
+from analysis.states_model import Period, thresholds_of
 from idlewatt.clock import Clock, iso_utc
 from idlewatt.config import Settings
 from idlewatt.errors import UsageError

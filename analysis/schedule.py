@@ -20,7 +20,7 @@ from typing import Final
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from analysis import states_job
-from analysis.states_job import Summary
+from analysis.states_model import Summary
 from idlewatt.clock import Clock
 from idlewatt.config import Settings
 from idlewatt.units import US_PER_S

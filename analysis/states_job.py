@@ -13,25 +13,22 @@ writer's transaction: the job is the only writer of its tables, and runs once at
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from analysis.classify import ALGORITHM_VERSION
 from analysis.frame import IntArray
 from analysis.neighbours import Reach, reach_of
 from analysis.runs import (
-    Intervals,
     Runs,
     concat,
     differing,
@@ -43,6 +40,7 @@ from analysis.runs import (
 )
 from analysis.samples import HourReader
 from analysis.shares import PAPER_INTERVALS_S
+from analysis.states_model import Period, Summary, settings_hash, thresholds_of
 from analysis.tables import (
     Codes,
     Connection,
@@ -67,66 +65,6 @@ _HOURS_AT_ONCE: Final = 2
 """So many hours are read at once, threads of the database allowing."""
 _ONE_AT_A_TIME: Final = threading.Lock()
 Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a refresh did.
-
-    Attributes:
-        hours: hours computed anew, in the order of the work (start, µs since 1970).
-        pending: hours that still wait, because the time allowed was over.
-        runs: raw runs in those hours.
-        pieces: pieces that were stitched again.
-        samples: samples read.
-        duration_ms: how long it took.
-    """
-
-    hours: list[int] = field(default_factory=list)
-    pending: int = 0
-    runs: int = 0
-    pieces: int = 0
-    samples: int = 0
-    duration_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """The result of `whole_period`.
-
-    Attributes:
-        from_us: first stamp.
-        to_us: first stamp after it.
-        runs: raw runs of the period, and of its surroundings as far as runs go on there.
-        pieces: intervals of the period; `run_ms` counts beyond it.
-        codes: names behind the numbers of GPUs, nodes and jobs.
-        samples: samples in the period.
-    """
-
-    from_us: int
-    to_us: int
-    runs: Runs
-    pieces: Intervals
-    codes: Codes
-    samples: int
-
-
-def thresholds_of(settings: Settings) -> Thresholds:
-    """Return the limits of the low-activity test that the settings ask for."""
-    return Thresholds(
-        settings.number("analysis.activity"),
-        settings.number("analysis.comm_bytes_s"),
-        settings.integer("analysis.min_interval_s"),
-    )
-
-
-def settings_hash(thresholds: Thresholds) -> str:
-    """Return what identifies the settings that results were computed with."""
-    text = (
-        f"{ALGORITHM_VERSION}/{thresholds.activity!r}/{thresholds.comm_bytes_s!r}"
-        f"/{thresholds.min_interval_s}"
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def refresh(

@@ -9,7 +9,7 @@ import pytest
 
 from analysis import http, schedule
 from analysis.report import power_states
-from analysis.states_job import Summary
+from analysis.states_model import Summary
 from analysis.tables import stamp
 from idlewatt.cli import main
 from idlewatt.clock import VirtualClock, iso_utc
