@@ -49,7 +49,7 @@ from idlewatt.config import Settings, resolve
 from idlewatt.units import S_PER_HOUR, US_PER_HOUR, US_PER_S
 from warehouse.layout import LiveTable
 from warehouse.queries import load
-from warehouse.segments import Written, _describe
+from warehouse.segments import Written, describe, draft_of
 from warehouse.store import Store
 
 ORIGIN_US = 491_000 * US_PER_HOUR
@@ -219,11 +219,12 @@ def seal_directly(store: Store, hour: int, shard: int, table: pa.Table) -> Writt
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"g001-s{shard:03d}-bench.parquet"
     seal = load("statements/seal")
-    target = seal[seal.rindex(") TO ") :].replace("/* file */", str(file))
+    target = seal[seal.rindex(") TO ") :].replace("/* file */", str(draft_of(file)))
+    target = target.replace("/* sealed_us */", str(hour_us + US_PER_HOUR))
     cursor = store.cursor()
     try:
         register(cursor, table, f"COPY (SELECT {typed(table)} FROM bench_rows {target}")
-        return _describe(store, cursor, live, file)
+        return describe(store, cursor, live, file)
     finally:
         cursor.close()
 

@@ -141,13 +141,13 @@ def _write_files(store: Store, table: LiveTable) -> list[Written]:
             file = folder / stem
             text = load("statements/seal").replace("/* table */", table.name)
             text = text.replace("/* sealed_us */", str(store.clock.now_us()))
-            text = text.replace("/* file */", str(_draft(file)).replace("'", "''"))
+            text = text.replace("/* file */", str(draft_of(file)).replace("'", "''"))
             text = text.replace("/* low */", _quote(low)).replace("/* high */", _quote(high))
             try:
                 cursor.execute(text)
-                written.append(_describe(store, cursor, table, file))
+                written.append(describe(store, cursor, table, file))
             finally:
-                _draft(file).unlink(missing_ok=True)
+                draft_of(file).unlink(missing_ok=True)
     except BaseException:
         _unlink(store, written)
         raise
@@ -176,7 +176,7 @@ def _shards(cursor: Connection, table: LiveTable, total: int) -> list[tuple[str,
     return [(names[a], names[b - 1]) for a, b in itertools.pairwise(edges)]
 
 
-def _describe(store: Store, cursor: Connection, table: LiveTable, file: Path) -> Written:
+def describe(store: Store, cursor: Connection, table: LiveTable, file: Path) -> Written:
     """Return the catalogue row of a file, read back after its draft reached the disk."""
     digest, size = _settle(file)
     text = load("statements/segment_facts").replace("/* file */", parquet_list([str(file)]))
@@ -203,7 +203,7 @@ def _settle(file: Path) -> tuple[str, int]:
 
     Start-up unlinks drafts and nothing else, so a file bears its name only when it is whole.
     """
-    draft = _draft(file)
+    draft = draft_of(file)
     digest = hashlib.sha256()
     size = 0
     draft.chmod(FILE_MODE)
@@ -221,7 +221,8 @@ def _settle(file: Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _draft(file: Path) -> Path:
+def draft_of(file: Path) -> Path:
+    """Return the name that a file bears while it is being written."""
     return file.with_name(file.name + DRAFT)
 
 
