@@ -116,9 +116,12 @@ def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
     demo, _ = start(tmp_path, "--nodes", "1", "--gpus", "1", "--hours", "1")
     try:
         wait_until(lambda: "live after" in demo.output() or not alive(demo), 90, "live")
+        assert alive(demo), demo.output()
         processes = family(demo.pid)
+        assert len(processes) >= 4  # demo, server, and two processes of the agent
         demo.kill()
         wait_until(lambda: gone(processes), 20, "the children are gone")
+        assert gone(processes)
     finally:
         demo.end()
 
